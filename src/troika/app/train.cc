@@ -1,0 +1,87 @@
+// troika train, verify, demo: their command lines. What they do is in app_train.
+#include "troika/app/commands.h"
+#include "troika/app/plugin.h"
+#include "troika/base/request.h"
+
+namespace troika {
+namespace {
+
+template <typename Request>
+void add_recipe_options(CLI::App& command, Request& request) {
+  command.add_option("recipe", request.recipe, "The recipe (TOML)")->required()->type_name("RECIPE.toml");
+  command
+      .add_option("--set", request.settings, "Set a recipe key, the value as in TOML: --set train.steps=5")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->allow_extra_args(false);
+  command.add_option("--ranks", request.ranks, "Number of ranks; without --mesh all data-parallel")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--mesh", request.mesh, "Degrees of parallelism: data=2,pipeline=1,tensor=1");
+  command.add_option("--weights", request.weights, "One copy for all thread ranks, or one each")
+      ->check(CLI::IsMember({"shared", "replicated"}));
+  command.add_option("--micro-batches", request.micro_batches, "Pieces that each global batch is cut into")
+      ->check(CLI::Range(1, 1 << 20));
+  command.add_flag("--json", request.json,
+                   "Print one JSON object on standard output, and nothing else there");
+  command.add_flag("--quiet", request.quiet, "No progress");
+}
+
+template <typename Request>
+void call_plugin(const char* symbol, const Request& request) {
+  const int status = plugin_function<int (*)(const Request&)>(symbol)(request);
+  if (status != 0) throw ExitStatus{status};
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto* const command =
+      app.add_subcommand("train", "Train a model, on one rank or many, with the same result");
+  const auto request = std::make_shared<TrainRequest>();
+  add_recipe_options(*command, *request);
+  command->add_option("--run-dir", request->run_dir, "Where the run is kept (default: runs/NAME)")
+      ->type_name("DIR");
+  command->add_flag("--resume", request->resume, "Go on from the run's last checkpoint");
+  command->add_flag("--overwrite", request->overwrite, "Replace the run that is there")->excludes("--resume");
+  command->add_option("--trace", request->trace, "Draw one training step to this SVG file")
+      ->type_name("FILE.svg");
+  command->footer("Example: troika train examples/flights/recipe.toml --ranks 2 --set train.epochs=1");
+  command->callback([request] { call_plugin("troika_train", *request); });
+}
+
+void add_verify(CLI::App& app) {
+  auto* const command =
+      app.add_subcommand("verify", "Prove that the parallel run equals the serial one, on your model");
+  const auto request = std::make_shared<VerifyRequest>();
+  add_recipe_options(*command, *request);
+  command->add_option("--steps", request->steps, "Steps to compare")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--precision", request->precision, "Of the comparison with the plain run")
+      ->check(CLI::IsMember({"float64", "float32"}))
+      ->capture_default_str();
+  command->footer("Example: troika verify examples/flights/recipe.toml --ranks 2 --json");
+  command->callback([request] { call_plugin("troika_verify", *request); });
+}
+
+void add_demo(CLI::App& app) {
+  auto* const command =
+      app.add_subcommand("demo", "Pack a CSV, train on one rank and on many, compare and draw both");
+  const auto request = std::make_shared<DemoRequest>();
+  command->add_option("recipe", request->recipe, "The recipe (TOML)")->required()->type_name("RECIPE.toml");
+  command->add_option("--csv", request->csv, "The CSV to pack to the recipe's data path")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--output", request->output, "Folder for runs and the picture")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("--ranks", request->ranks, "Ranks of the parallel run (default: all cores)")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--json", request->json,
+                    "Print one JSON object on standard output, and nothing else there");
+  command->footer(
+      "Example: troika demo examples/flights/recipe.toml --csv flights.csv.zip --output build/demo");
+  command->callback([request] { call_plugin("troika_demo", *request); });
+}
+
+}  // namespace troika

@@ -1,0 +1,92 @@
+// Replica: one rank's part of a data-parallel training run. The gradient of a step is the mean over the samples of the
+// global batch, exact for any split of it: every contribution carries its weight (semantics.md).
+//
+// Threading: made and used by its rank's thread; construction, step() and state changes are collective: every rank of
+// the communicator does them in the same order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "troika/base/clock.h"
+#include "troika/comm/communicator.h"
+#include "troika/parallel/model.h"
+#include "troika/parallel/optimizer.h"
+#include "troika/trace/trace.h"
+
+namespace troika {
+
+/// One piece of work: consecutive samples of the global batch that belong to one (rank, micro-batch). samples may be 0.
+struct Batch {
+  Tensors inputs;
+  at::Tensor target;
+  int64_t samples = 0;
+};
+
+/// Sum of the samples' losses, and the weight to divide by in the end (samples or tokens).
+struct LossValue {
+  at::Tensor sum;
+  double weight = 0;
+};
+using Loss = std::function<LossValue(const Tensors& outputs, const Batch& batch)>;
+
+/// shared: the thread ranks have one copy of weights and optimizer state, each updates its slice in one fused pass.
+/// replicated: every rank has its own; buckets are summed while backward goes on.
+enum class WeightPlacement { shared, replicated };
+
+struct ReplicaOptions {
+  Optimizer optimizer;
+  WeightPlacement weights = WeightPlacement::shared;
+  uint64_t seed = 0;
+  at::ScalarType dtype = at::kFloat;
+  int64_t bucket_bytes = 1 << 20;  // replicated
+};
+
+struct StepResult {
+  double loss = 0;    // sample mean over the global batch, before its update, the same on every rank
+  double weight = 0;  // of the global batch
+};
+
+/// What a step leaves behind when someone looks (verify, the picture); null members are not recorded.
+struct StepProbe {
+  at::Tensor* mean_gradients = nullptr;  // flat, in the layout of Replica::parameters(); written by every rank
+  std::vector<Span>* spans = nullptr;    // appended, in seconds from `spans_from`
+  Clock::time_point spans_from;
+};
+
+class Replica {
+ public:
+  /// Throws UsageError if the model can't be trained exactly on more than one rank, naming the layer.
+  Replica(Communicator& communicator, const std::vector<Layer>& layers, const ReplicaOptions& options);
+  ~Replica();
+
+  /// Forward and backward over this rank's pieces in order, then mean over the ranks, update, zero. A global batch of
+  /// weight 0 changes nothing. Throws Error naming step and layer if the loss is not finite (no weight is changed
+  /// then, on any rank).
+  StepResult step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe = {});
+
+  /// Forward without gradient, in evaluation mode; changes nothing.
+  Tensors evaluate(const Tensors& inputs);
+
+  /// Trainable parameters in model order: views of the flat buffer; read only, between steps.
+  const std::vector<NamedTensor>& parameters() const;
+  const std::vector<NamedTensor>& others() const;
+
+  int64_t steps_done() const;
+
+  /// Everything a resumed run needs under names that don't depend on the mesh: "weights.<parameter>",
+  /// "momentum.<parameter>" / "exp_avg." / "exp_avg_sq.", "optimizer_steps.<parameter>", "others.<name>". Copies.
+  std::vector<NamedTensor> state() const;
+  /// Throws Error listing what is missing, unexpected or of another shape; all ranks give the same tensors.
+  void load_state(const std::vector<NamedTensor>& state, int64_t steps_done);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace troika
