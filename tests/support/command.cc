@@ -1,0 +1,50 @@
+#include "support/command.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "support/temporary_folder.h"
+
+namespace troika {
+namespace {
+
+std::string content(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+[[noreturn]] void become_troika(const std::vector<std::string>& arguments, const std::string& folder,
+                                const std::string& out, const std::string& err, int deadline_seconds) {
+  const std::string program = TROIKA_BINARY_DIR "/troika";
+  std::vector<char*> argv{const_cast<char*>("troika")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
+  ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
+  if (!folder.empty() && ::chdir(folder.c_str()) != 0) ::_exit(126);
+  ::alarm(static_cast<unsigned>(deadline_seconds));  // its default action ends the program
+  ::execv(program.c_str(), argv.data());
+  ::_exit(127);
+}
+
+}  // namespace
+
+CommandResult run_troika(const std::vector<std::string>& arguments, const std::string& folder,
+                         int deadline_seconds) {
+  const TemporaryFolder texts;
+  const std::string out = texts / "out", err = texts / "err";
+  const pid_t child = ::fork();
+  if (child == 0) become_troika(arguments, folder, out, err, deadline_seconds);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), content(out), content(err)};
+}
+
+}  // namespace troika
