@@ -1,9 +1,10 @@
-// Communicator: what the ranks of one axis say to each other. Knows no schedule and no tensor: spans of elements.
+// Communicator: what the ranks of one axis say to each other. Knows no schedule and no tensor: spans of
+// elements.
 //
-// Threading: one object per rank, used by that rank's thread only. Collectives must be called by all ranks in the same
-// order; a rank that calls something else, or with another size or type, ends all of them with both sides named.
-// Every wait has a deadline (GroupOptions::deadline_seconds after the peer's last sign of life). Sums are taken in rank
-// order, so the same numbers on the same number of ranks give the same bits.
+// Threading: one object per rank, used by that rank's thread only. Collectives must be called by all ranks in
+// the same order; a rank that calls something else, or with another size or type, ends all of them with both
+// sides named. Every wait has a deadline (GroupOptions::deadline_seconds after the peer's last sign of life).
+// Sums are taken in rank order, so the same numbers on the same number of ranks give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +40,12 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Elementwise sum over ranks, in place, the same bits on every rank. bfloat16 is summed in float32 and rounded once.
+  /// Elementwise sum over ranks, in place, the same bits on every rank. bfloat16 is summed in float32 and
+  /// rounded once.
   virtual void all_reduce_sum(Elements elements) = 0;
 
-  /// In place: sum over ranks of (weight * value) / sum of weights. A rank with weight 0 contributes nothing, even if
-  /// its elements are NaN. All weights 0: the result is 0. Floating point types only.
+  /// In place: sum over ranks of (weight * value) / sum of weights. A rank with weight 0 contributes nothing,
+  /// even if its elements are NaN. All weights 0: the result is 0. Floating point types only.
   virtual void all_reduce_weighted_mean(Elements elements, double weight) = 0;
 
   /// Rank r gets part r of the sum (troika::share of the elements: uneven is fine) in `part`.
@@ -54,7 +56,8 @@ class Communicator {
 
   virtual void broadcast(Elements elements, int root) = 0;
 
-  /// Never blocks: the message is copied out. `tag` is checked, not matched: messages of a pair arrive in order.
+  /// Never blocks: the message is copied out. `tag` is checked, not matched: messages of a pair arrive in
+  /// order.
   virtual void send(Elements elements, int to, int64_t tag) = 0;
 
   /// Blocks until the next message of that sender is here; its size, type and tag must be as expected.
@@ -62,15 +65,16 @@ class Communicator {
 
   virtual void barrier() = 0;
 
-  /// all_reduce_sum that others may finish while this rank computes on. Started in the same order on every rank;
-  /// the elements are not touched until test() or wait() says that it is finished.
+  /// all_reduce_sum that others may finish while this rank computes on. Started in the same order on every
+  /// rank; the elements are not touched until test() or wait() says that it is finished.
   virtual std::unique_ptr<Request> start_all_reduce_sum(Elements elements) = 0;
 
   /// Does the part of this rank if all have come; true if the request is finished. Never blocks.
   virtual bool test(Request& request) = 0;
   virtual void wait(Request& request) = 0;
 
-  /// "step 12, backward": goes into the message if this rank is silent or the others wait for it. Cheap; a sign of life.
+  /// "step 12, backward": goes into the message if this rank is silent or the others wait for it. Cheap; a
+  /// sign of life.
   virtual void say(std::string_view doing, int64_t step) = 0;
 };
 

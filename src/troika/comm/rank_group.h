@@ -14,9 +14,9 @@ struct GroupOptions {
   bool pin = true;
 };
 
-/// Runs `body` once per rank, each on a thread of its own, and returns when all are done. A rank that throws ends the
-/// others (their next wait throws); the first cause is rethrown here as Error "rank 1: <cause>" (a UsageError
-/// stays one). With ranks = 1 it runs on the calling thread.
+/// Runs `body` once per rank, each on a thread of its own, and returns when all are done. A rank that throws
+/// ends the others (their next wait throws); the first cause is rethrown here as Error "rank 1: <cause>" (a
+/// UsageError stays one). With ranks = 1 it runs on the calling thread.
 void run_thread_ranks(int ranks, const GroupOptions& options, const std::function<void(Communicator&)>& body);
 
 }  // namespace troika

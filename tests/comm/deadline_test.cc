@@ -1,0 +1,152 @@
+// Every wait ends: who is silent is named, with its last words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <latch>
+#include <memory>
+
+#include "support/comm_buffer.h"
+#include "troika/base/clock.h"
+#include "troika/base/error.h"
+#include "troika/comm/rank_group.h"
+
+namespace troika::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+constexpr double kDeadline = 0.3;
+
+std::string failure(int ranks, const std::function<void(Communicator&)>& body) {
+  try {
+    run_thread_ranks(ranks, {kDeadline, false}, body);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing failed";
+}
+
+// Rank `silent` says something and then does nothing until another rank has given up on it.
+std::string failure_with_silent_rank(int ranks, int silent,
+                                     const std::function<void(Communicator&)>& others) {
+  std::latch given_up(1);
+  std::atomic<bool> first{true};
+  return failure(ranks, [&](Communicator& comm) {
+    if (comm.rank() == silent) {
+      comm.say("backward", 12);
+      return given_up.wait();
+    }
+    try {
+      others(comm);
+    } catch (...) {
+      if (first.exchange(false)) given_up.count_down();
+      throw;
+    }
+  });
+}
+
+TEST(Deadline, ASilentRankIsNamedWithItsLastWords) {
+  const std::string text = failure_with_silent_rank(2, 1, [](Communicator& comm) {
+    Buffer own(ElementType::float32, 4);
+    comm.all_reduce_sum(own.elements());
+  });
+  EXPECT_THAT(text, MatchesRegex("rank 1 is silent for [0-9.]+ m?s, last: step 12, backward; "
+                                 "rank 0 waits in all_reduce_sum"));
+}
+
+TEST(Deadline, EveryKindOfWait) {
+  const std::string receive = failure_with_silent_rank(2, 1, [](Communicator& comm) {
+    Buffer own(ElementType::float32, 4);
+    comm.receive(own.elements(), 1, 0);
+  });
+  EXPECT_THAT(receive,
+              AllOf(HasSubstr("rank 1 is silent"), HasSubstr("rank 0 waits in receive from rank 1")));
+  const std::string wait = failure_with_silent_rank(2, 1, [](Communicator& comm) {
+    Buffer own(ElementType::float32, 4);
+    comm.wait(*comm.start_all_reduce_sum(own.elements()));
+  });
+  EXPECT_THAT(wait, AllOf(HasSubstr("rank 1 is silent"), HasSubstr("rank 0 waits in wait")));
+  const std::string test = failure_with_silent_rank(2, 1, [](Communicator& comm) {
+    Buffer own(ElementType::float32, 4);
+    const auto request = comm.start_all_reduce_sum(own.elements());
+    while (!comm.test(*request)) std::this_thread::yield();
+  });
+  EXPECT_THAT(test, AllOf(HasSubstr("rank 1 is silent"), HasSubstr("rank 0 waits in wait")));
+}
+
+TEST(Deadline, TheEndOfAChainIsNamed) {
+  // 0 waits for 1, which waits for 2, which is silent.
+  const std::string text = failure_with_silent_rank(3, 2, [](Communicator& comm) {
+    Buffer own(ElementType::float32, 4);
+    comm.receive(own.elements(), comm.rank() + 1, 0);
+  });
+  EXPECT_THAT(text, HasSubstr("rank 2 is silent"));
+}
+
+TEST(Deadline, OneOfSevenIsNamed) {
+  const std::string text = failure_with_silent_rank(7, 4, [](Communicator& comm) { comm.barrier(); });
+  EXPECT_THAT(text, HasSubstr("rank 4 is silent"));
+}
+
+TEST(Deadline, ACircleOfWaitsIsNamed) {
+  const std::string text = failure(2, [](Communicator& comm) {
+    Buffer own(ElementType::float32, 4);
+    comm.receive(own.elements(), 1 - comm.rank(), 0);
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("the ranks wait for each other"),
+                          HasSubstr("rank 0 waits in receive from rank 1"),
+                          HasSubstr("rank 1 waits in receive from rank 0")));
+}
+
+TEST(Deadline, ARankThatSpeaksIsNotSilent) {
+  EXPECT_EQ(failure(3,
+                    [](Communicator& comm) {
+                      Buffer own(ElementType::float32, 4);
+                      if (comm.rank() == 2) {
+                        const auto start = Clock::now();
+                        for (int64_t step = 0; seconds_since(start) < 3 * kDeadline; ++step)
+                          comm.say("forward", step);
+                        comm.send(own.elements(), 1, 0);
+                      } else if (comm.rank() == 1) {
+                        comm.receive(own.elements(), 2,
+                                     0);  // says nothing itself, but waits for one who does
+                        comm.send(own.elements(), 0, 0);
+                      } else {
+                        comm.receive(own.elements(), 1, 0);
+                      }
+                    }),
+            "nothing failed");
+}
+
+TEST(DeadlineDeathTest, AThreadThatNeverEndsEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto stuck = [] {
+    std::promise<void> never;
+    run_thread_ranks(2, {kDeadline, false}, [&](Communicator& comm) {
+      if (comm.rank() == 0) fail("the disk is full");
+      comm.say("loading", 3);
+      never.get_future().wait();
+    });
+  };
+  EXPECT_EXIT(stuck(), ::testing::ExitedWithCode(1),
+              "rank 0: the disk is full.*rank 1 does not end .silent for .*, last: step 3, loading");
+}
+
+TEST(DeadlineDeathTest, ASilentThreadEndsTheProcessToo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto stuck = [] {
+    std::promise<void> never;
+    run_thread_ranks(2, {kDeadline, false}, [&](Communicator& comm) {
+      if (comm.rank() == 1) never.get_future().wait();
+      comm.barrier();
+    });
+  };
+  EXPECT_EXIT(stuck(), ::testing::ExitedWithCode(1),
+              "rank 1 is silent.*rank 0 waits in barrier.*rank 1 does not end");
+}
+
+}  // namespace
+}  // namespace troika::testing
