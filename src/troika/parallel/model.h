@@ -17,18 +17,24 @@ struct NamedTensor {
 
 class Model {
  public:
-  /// Each factory runs under one process-wide lock after seeding torch's default generator from hash(seed, layer
-  /// name), so the numbers don't depend on ranks or on the order of construction. Throws UsageError for two layers of
-  /// one name.
-  Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dtype = at::kFloat);
+  /// Each factory runs under one process-wide lock after seeding torch's default generator from hash(seed,
+  /// layer name), so the numbers don't depend on ranks or on the order of construction. Throws UsageError for
+  /// two layers of one name. `on_layer` sees the trainable parameters that each layer adds, before the next
+  /// layer is built: who moves them elsewhere never holds two models in memory.
+  using OnLayer = std::function<void(const std::vector<NamedTensor>& parameters)>;
+  Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dtype = at::kFloat,
+        const OnLayer& on_layer = {});
 
+  /// Throws Error naming the layer that failed.
   Tensors forward(const Tensors& inputs) const;
+  Tensors forward_layer(size_t index, const Tensors& inputs) const;
+
   void train(bool on = true);
 
   /// Those that require grad, each once, in model order.
-  std::vector<NamedTensor> parameters() const;
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// Parameters that don't require grad, and buffers such as running statistics.
-  std::vector<NamedTensor> others() const;
+  const std::vector<NamedTensor>& others() const { return others_; }
 
   /// The name of the first layer that a run with more than one rank can't be exact with (BatchNorm), or "".
   std::string first_batch_norm() const;
@@ -36,7 +42,12 @@ class Model {
   const std::vector<std::pair<std::string, LiveLayer>>& layers() const { return layers_; }
 
  private:
+  void convert(torch::nn::Module& module, at::ScalarType dtype) const;
+  std::vector<NamedTensor> list_parameters(const std::string& layer, const torch::nn::Module& module);
+
   std::vector<std::pair<std::string, LiveLayer>> layers_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> others_;
 };
 
 }  // namespace troika

@@ -1,0 +1,155 @@
+#include "troika/parallel/model.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_set>
+
+#include "troika/base/error.h"
+#include "troika/base/random.h"
+
+namespace troika {
+namespace {
+
+// Torch's default generator is one per process, and so is the order in which factories draw from it.
+std::mutex& factory_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+void seed_default_generator(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+std::string full_name(const std::string& layer, const std::string& name) {
+  return layer.empty() ? name : layer + "." + name;
+}
+
+bool contains(const std::vector<NamedTensor>& list, const at::Tensor& tensor) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const NamedTensor& n) { return n.tensor.is_same(tensor); });
+}
+
+void refuse_repeated_names(const std::vector<Layer>& layers) {
+  std::unordered_set<std::string> names;
+  for (const Layer& layer : layers) {
+    if (!names.insert(layer.name).second) {
+      fail_usage("two layers are called \"{}\": weights are saved and seeded by name, so give each its own",
+                 layer.name);
+    }
+  }
+}
+
+void refuse_repeated_names(const std::vector<NamedTensor>& parameters) {
+  std::unordered_set<std::string> names;
+  for (const NamedTensor& parameter : parameters) {
+    if (!names.insert(parameter.name).second) {
+      fail_usage("two parameters are called \"{}\": rename one of their layers", parameter.name);
+    }
+  }
+}
+
+}  // namespace
+
+Model::Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dtype, const OnLayer& on_layer) {
+  if (layers.empty()) fail_usage("the model has no layer: give at least one (name, factory)");
+  refuse_repeated_names(layers);
+  for (const Layer& layer : layers) {
+    const std::lock_guard lock(factory_mutex());
+    seed_default_generator(hash64(layer.name, seed));
+    LiveLayer live = layer.make();
+    if (live.module == nullptr || !live.forward) {
+      fail_usage("the factory of layer \"{}\" gave no {}", layer.name,
+                 live.module ? "forward function" : "module");
+    }
+    convert(*live.module, dtype);
+    const std::vector<NamedTensor> added = list_parameters(layer.name, *live.module);
+    layers_.emplace_back(layer.name, std::move(live));
+    if (on_layer) on_layer(added);
+  }
+  refuse_repeated_names(parameters_);
+  train();
+}
+
+// Tensor by tensor, so that at most one is there twice. Integers (counters) stay what they are.
+void Model::convert(torch::nn::Module& module, at::ScalarType dtype) const {
+  const auto convert_one = [dtype](at::Tensor tensor) {
+    if (tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != dtype) {
+      tensor.set_data(tensor.detach().to(dtype));
+    }
+  };
+  for (const at::Tensor& parameter : module.parameters()) convert_one(parameter);
+  for (const at::Tensor& buffer : module.buffers()) convert_one(buffer);
+}
+
+std::vector<NamedTensor> Model::list_parameters(const std::string& layer, const torch::nn::Module& module) {
+  std::vector<NamedTensor> added;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& tensor = item.value();
+    if (!tensor.defined() || contains(parameters_, tensor) || contains(others_, tensor)) continue;
+    const std::string name = full_name(layer, item.key());
+    if (!tensor.requires_grad()) {
+      others_.push_back({name, tensor});
+      continue;
+    }
+    if (tensor.grad().defined()) {
+      fail_usage(
+          "parameter \"{}\" already belongs to another model: the factory of layer \"{}\" must make a new "
+          "module each time it is called",
+          name, layer);
+    }
+    parameters_.push_back({name, tensor});
+    added.push_back({name, tensor});
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined() && !contains(others_, item.value())) {
+      others_.push_back({full_name(layer, item.key()), item.value()});
+    }
+  }
+  return added;
+}
+
+Tensors Model::forward_layer(size_t index, const Tensors& inputs) const {
+  const auto& [name, layer] = layers_[index];
+  try {
+    return layer.forward(inputs);
+  } catch (const c10::Error& error) {
+    fail("layer \"{}\", forward: {}", name, error.what_without_backtrace());
+  } catch (const std::out_of_range&) {
+    fail("layer \"{}\", forward: it wants more than the {} input{} it gets", name, inputs.size(),
+         inputs.size() == 1 ? "" : "s");
+  }
+}
+
+Tensors Model::forward(const Tensors& inputs) const {
+  Tensors values = forward_layer(0, inputs);
+  for (size_t i = 1; i < layers_.size(); ++i) values = forward_layer(i, values);
+  return values;
+}
+
+void Model::train(bool on) {
+  for (auto& [name, layer] : layers_) layer.module->train(on);
+}
+
+std::string Model::first_batch_norm() const {
+  for (const auto& [name, layer] : layers_) {
+    for (const auto& item : layer.module->named_modules()) {
+      const torch::nn::Module* module = item.value().get();
+      if (dynamic_cast<const torch::nn::BatchNorm1dImpl*>(module) != nullptr ||
+          dynamic_cast<const torch::nn::BatchNorm2dImpl*>(module) != nullptr ||
+          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(module) != nullptr) {
+        if (item.key().empty()) return name.empty() ? module->name() : name;
+        return full_name(name, item.key());
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace troika
