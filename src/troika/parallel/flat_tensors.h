@@ -1,0 +1,45 @@
+// Flat buffers as tensors: the torch side of FlatLayout.
+// Threading: pure functions; a tensor belongs to who holds it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "troika/parallel/flat_layout.h"
+#include "troika/parallel/model.h"
+
+namespace troika {
+
+/// The buffers that one rank works on. Several ranks may have the same weights and moments.
+struct FlatBuffers {
+  FlatLayout layout;
+  at::Tensor weights;
+  std::vector<at::Tensor> moments;  // as moment_names()
+  at::Tensor gradient;              // of this rank
+  std::vector<uint8_t> touched;     // by parameter: this rank has a gradient for it in this step
+};
+
+/// float32 or float64; throws UsageError for another type or if there is nothing to train.
+FlatLayout layout_of(const std::vector<NamedTensor>& parameters, at::ScalarType dtype);
+
+/// Without values: memory that nobody has touched yet.
+at::Tensor empty_flat(const FlatLayout& layout, at::ScalarType dtype);
+at::Tensor zero_flat(const FlatLayout& layout, at::ScalarType dtype);
+/// Sets a range of elements to zero: who does it first gets the pages near its core.
+void zero_range(const at::Tensor& flat, Range elements);
+
+/// Parameter `entry` of a flat buffer, in its shape, outside autograd.
+at::Tensor view_of(const at::Tensor& flat, const FlatLayout::Entry& entry);
+std::vector<NamedTensor> views_of(const at::Tensor& flat, const FlatLayout& layout);
+
+/// Copies the parameter's numbers into its place in `flat` and makes that its storage.
+void move_into(const at::Tensor& flat, const FlatLayout::Entry& entry, at::Tensor parameter);
+/// Makes the place in `flat` the parameter's storage; its own numbers are dropped.
+void point_into(const at::Tensor& flat, const FlatLayout::Entry& entry, at::Tensor parameter);
+
+/// Every parameter's .grad becomes a view of `gradient`.
+void bind_gradients(const std::vector<NamedTensor>& parameters, const FlatLayout& layout,
+                    const at::Tensor& gradient);
+
+}  // namespace troika
