@@ -1,8 +1,9 @@
-// Replica: one rank's part of a data-parallel training run. The gradient of a step is the mean over the samples of the
-// global batch, exact for any split of it: every contribution carries its weight (semantics.md).
+// Replica: one rank's part of a data-parallel training run. The gradient of a step is the mean over the
+// samples of the global batch, exact for any split of it: every contribution carries its weight
+// (semantics.md).
 //
-// Threading: made and used by its rank's thread; construction, step() and state changes are collective: every rank of
-// the communicator does them in the same order.
+// Threading: made and used by its rank's thread; construction, step() and state changes are collective: every
+// rank of the communicator does them in the same order.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@
 
 namespace troika {
 
-/// One piece of work: consecutive samples of the global batch that belong to one (rank, micro-batch). samples may be 0.
+/// One piece of work: consecutive samples of the global batch that belong to one (rank, micro-batch). samples
+/// may be 0.
 struct Batch {
   Tensors inputs;
   at::Tensor target;
@@ -34,8 +36,8 @@ struct LossValue {
 };
 using Loss = std::function<LossValue(const Tensors& outputs, const Batch& batch)>;
 
-/// shared: the thread ranks have one copy of weights and optimizer state, each updates its slice in one fused pass.
-/// replicated: every rank has its own; buckets are summed while backward goes on.
+/// shared: the thread ranks have one copy of weights and optimizer state, each updates its slice in one fused
+/// pass. replicated: every rank has its own; buckets are summed while backward goes on.
 enum class WeightPlacement { shared, replicated };
 
 struct ReplicaOptions {
@@ -53,8 +55,9 @@ struct StepResult {
 
 /// What a step leaves behind when someone looks (verify, the picture); null members are not recorded.
 struct StepProbe {
-  at::Tensor* mean_gradients = nullptr;  // flat, in the layout of Replica::parameters(); written by every rank
-  std::vector<Span>* spans = nullptr;    // appended, in seconds from `spans_from`
+  at::Tensor* mean_gradients =
+      nullptr;                         // flat, in the layout of Replica::parameters(); written by every rank
+  std::vector<Span>* spans = nullptr;  // appended, in seconds from `spans_from`
   Clock::time_point spans_from;
 };
 
@@ -64,9 +67,9 @@ class Replica {
   Replica(Communicator& communicator, const std::vector<Layer>& layers, const ReplicaOptions& options);
   ~Replica();
 
-  /// Forward and backward over this rank's pieces in order, then mean over the ranks, update, zero. A global batch of
-  /// weight 0 changes nothing. Throws Error naming step and layer if the loss is not finite (no weight is changed
-  /// then, on any rank).
+  /// Forward and backward over this rank's pieces in order, then mean over the ranks, update, zero. A global
+  /// batch of weight 0 changes nothing. Throws Error naming step and layer if the loss is not finite (no
+  /// weight is changed then, on any rank).
   StepResult step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe = {});
 
   /// Forward without gradient, in evaluation mode; changes nothing.
@@ -79,7 +82,8 @@ class Replica {
   int64_t steps_done() const;
 
   /// Everything a resumed run needs under names that don't depend on the mesh: "weights.<parameter>",
-  /// "momentum.<parameter>" / "exp_avg." / "exp_avg_sq.", "optimizer_steps.<parameter>", "others.<name>". Copies.
+  /// "momentum.<parameter>" / "exp_avg." / "exp_avg_sq.", "optimizer_steps.<parameter>", "others.<name>".
+  /// Copies.
   std::vector<NamedTensor> state() const;
   /// Throws Error listing what is missing, unexpected or of another shape; all ranks give the same tensors.
   void load_state(const std::vector<NamedTensor>& state, int64_t steps_done);

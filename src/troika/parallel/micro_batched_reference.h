@@ -1,0 +1,34 @@
+// MicroBatchedReference: what a data-parallel run must equal bit for bit. One thread does the pieces of all
+// ranks, rank by rank, adds their gradients in rank order and applies the engine's own update (semantics.md,
+// "Pieces and order"). Slow and short on purpose. Threading: belongs to one thread, whose intra-op threads
+// should be those of a rank.
+#pragma once
+
+#include "troika/parallel/flat_tensors.h"
+#include "troika/parallel/replica.h"
+
+namespace troika {
+
+class MicroBatchedReference {
+ public:
+  MicroBatchedReference(const std::vector<Layer>& layers, const ReplicaOptions& options, int ranks);
+
+  /// pieces[r] are the pieces of rank r, in order. `mean_gradients` as in StepProbe, or null.
+  StepResult step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
+                  at::Tensor* mean_gradients = nullptr);
+
+  /// As Replica::parameters().
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  /// Copies; in the order of parameters().
+  void set_weights(const std::vector<at::Tensor>& weights);
+
+ private:
+  ReplicaOptions options_;
+  Model model_;
+  FlatBuffers buffers_;
+  std::vector<at::Tensor> gradients_;  // of each rank
+  std::vector<NamedTensor> parameters_;
+  std::vector<int64_t> optimizer_steps_;
+};
+
+}  // namespace troika

@@ -1,0 +1,257 @@
+#include "troika/parallel/replica.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "troika/base/error.h"
+#include "troika/parallel/generator_watch.h"
+#include "troika/parallel/gradient_hooks.h"
+#include "troika/parallel/gradient_sync.h"
+#include "troika/parallel/non_finite.h"
+#include "troika/parallel/replica_state.h"
+#include "troika/parallel/step_math.h"
+
+namespace troika {
+namespace {
+
+// Layers that draw random numbers show it at once; from then on looking costs more than it finds.
+constexpr int kWatchedForwards = 2;
+
+PlacedModel place(Communicator& communicator, const std::vector<Layer>& layers,
+                  const ReplicaOptions& options) {
+  const bool replicated = options.weights == WeightPlacement::replicated && communicator.size() > 1;
+  return replicated ? place_replicated_weights(communicator, layers, options)
+                    : place_shared_weights(communicator, layers, options);
+}
+
+/// Records one action, if someone looks.
+class SpanScope {
+ public:
+  SpanScope(const StepProbe& probe, int rank, Op op, size_t micro_batch = 0)
+      : probe_(probe), rank_(rank), action_{op, 0, static_cast<int>(micro_batch)} {
+    if (probe_.spans != nullptr) start_ = seconds_since(probe_.spans_from);
+  }
+  ~SpanScope() {
+    if (probe_.spans != nullptr) {
+      probe_.spans->push_back({rank_, action_, start_, seconds_since(probe_.spans_from)});
+    }
+  }
+  SpanScope(const SpanScope&) = delete;
+  SpanScope& operator=(const SpanScope&) = delete;
+
+ private:
+  const StepProbe& probe_;
+  int rank_;
+  Action action_;
+  double start_ = 0;
+};
+
+}  // namespace
+
+struct Replica::State {
+  State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o)
+      : communicator(c),
+        options(o),
+        placed(place(c, layers, o)),
+        hooks(placed.model->parameters(), *placed.sync) {}
+
+  Communicator& communicator;
+  ReplicaOptions options;
+  PlacedModel placed;
+  GradientHooks hooks;
+  std::vector<NamedTensor> parameters;   // views of the flat buffer
+  std::vector<int64_t> optimizer_steps;  // by parameter: a step that leaves it out doesn't count
+  std::string batch_norm;
+  int64_t steps = 0;
+  int watched = 0;
+  bool gradient_is_zero = true;
+
+  const Model& model() const { return *placed.model; }
+  GradientSync& sync() const { return *placed.sync; }
+
+  Tensors forward(const Tensors& inputs) {
+    if (communicator.size() == 1 || watched >= kWatchedForwards) return model().forward(inputs);
+    ++watched;
+    return forward_watched(model(), inputs, communicator.size());
+  }
+
+  bool run_piece(const Batch& batch, size_t index, bool is_last, const Loss& loss, const StepProbe& probe,
+                 StepNumbers& numbers);
+  [[noreturn]] void fail_for_loss(int bad_rank, std::optional<size_t> bad_piece,
+                                  std::span<const Batch> pieces);
+  StepResult update(const Totals& totals, const StepProbe& probe);
+};
+
+// Forward, loss, backward. False if the loss isn't finite: then there is no backward.
+bool Replica::State::run_piece(const Batch& batch, size_t index, bool is_last, const Loss& loss,
+                               const StepProbe& probe, StepNumbers& numbers) {
+  const int64_t version = sync().weight_version();
+  LossValue value;
+  {
+    const SpanScope span(probe, communicator.rank(), Op::forward, index);
+    communicator.say("forward", steps + 1);
+    value = checked_loss(loss, forward(batch.inputs), batch);
+    const double sum = value.sum.item<double>();
+    numbers.loss_sum += sum;
+    numbers.weight += value.weight;
+    if (!std::isfinite(sum)) return false;
+  }
+  const SpanScope span(probe, communicator.rank(), Op::backward, index);
+  communicator.say("backward", steps + 1);
+  if (is_last) sync().begin_last_backward();
+  value.sum.backward();
+  TROIKA_ASSERT(sync().weight_version() == version,
+                "weights were written between a forward and its backward");
+  return true;
+}
+
+// The first bad rank looks for the place and tells the others, so that all say the same.
+void Replica::State::fail_for_loss(int bad_rank, std::optional<size_t> bad_piece,
+                                   std::span<const Batch> pieces) {
+  std::array<int64_t, 3> place{};
+  if (communicator.rank() == bad_rank) {
+    const size_t piece = bad_piece.value_or(0);
+    const NonFinite found = find_non_finite(model(), pieces[piece]);
+    place = {static_cast<int64_t>(found.where), found.index, static_cast<int64_t>(piece)};
+  }
+  if (communicator.size() > 1) communicator.broadcast({place.data(), 3, ElementType::int64}, bad_rank);
+  sync().discard();
+  gradient_is_zero = true;
+  const NonFinite found{static_cast<NonFinite::Where>(place[0]), place[1]};
+  fail(
+      "step {}: the loss is not finite (rank {}, micro-batch {}); the first number that isn't is in {}. No "
+      "weight was "
+      "changed. Try a smaller learning rate, or look for such values in the data",
+      steps + 1, bad_rank, place[2], describe(found, model()));
+}
+
+StepResult Replica::State::update(const Totals& totals, const StepProbe& probe) {
+  const auto& layout = sync().buffers().layout;
+  std::vector<uint8_t> all;
+  std::span<const uint8_t> touched;
+  if (totals.anyone_touched_all) {
+    all.assign(layout.entries.size(), 1);
+    touched = all;
+  } else {
+    const SpanScope span(probe, communicator.rank(), Op::reduce_gradients);
+    touched = sync().touched_by_any();
+  }
+  for (size_t i = 0; i < touched.size(); ++i) optimizer_steps[i] += touched[i];
+  const auto runs = update_runs(layout, touched, optimizer_steps, options.optimizer);
+  const Update update{runs, totals.weight, totals.anyone_wants_mean, probe.mean_gradients};
+  {
+    const SpanScope span(probe, communicator.rank(), Op::optimizer_step);
+    communicator.say("optimizer step", steps + 1);
+    sync().update(update);
+  }
+  const bool finite = sync().finish_update(update);
+  ++steps;
+  gradient_is_zero = true;
+  if (!finite) {
+    const std::string name = first_non_finite_parameter(parameters);
+    fail(
+        "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
+        "Go on from "
+        "a checkpoint before this step, with a smaller learning rate",
+        steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
+  }
+  return {totals.loss_sum / totals.weight, totals.weight};
+}
+
+Replica::Replica(Communicator& communicator, const std::vector<Layer>& layers, const ReplicaOptions& options)
+    : state_(std::make_unique<State>(communicator, layers, options)) {
+  State& s = *state_;
+  s.parameters = views_of(s.sync().buffers().weights, s.sync().buffers().layout);
+  s.optimizer_steps.assign(s.parameters.size(), 0);
+  s.batch_norm = s.model().first_batch_norm();
+  if (communicator.size() > 1 && !s.batch_norm.empty()) {
+    fail_usage(
+        "layer \"{}\" is a BatchNorm: over {} ranks each would normalise with its own samples only, so the "
+        "result would not be that of one rank. Train on one rank, or use LayerNorm or GroupNorm",
+        s.batch_norm, communicator.size());
+  }
+}
+
+Replica::~Replica() = default;
+
+StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe) {
+  State& s = *state_;
+  if (!s.batch_norm.empty() && pieces.size() > 1) {
+    fail_usage(
+        "layer \"{}\" is a BatchNorm: cut into {} micro-batches it would normalise each by itself, so the "
+        "result "
+        "would depend on their number. Use one micro-batch, or LayerNorm or GroupNorm",
+        s.batch_norm, pieces.size());
+  }
+  const c10::AutoGradMode with_gradients(true);
+  if (!s.gradient_is_zero) s.sync().buffers().gradient.zero_();  // a step that threw
+  s.gradient_is_zero = false;
+  s.sync().begin_step();
+
+  StepNumbers mine;
+  mine.wants_mean = probe.mean_gradients != nullptr ? 1 : 0;
+  size_t last = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].samples > 0) last = i;
+  }
+  std::optional<size_t> bad_piece;
+  for (size_t i = 0; i < pieces.size() && !bad_piece; ++i) {
+    if (pieces[i].samples == 0) continue;
+    if (!s.run_piece(pieces[i], i, i == last, loss, probe, mine)) bad_piece = i;
+  }
+  const auto& touched = s.sync().buffers().touched;
+  mine.touched_all = std::all_of(touched.begin(), touched.end(), [](uint8_t t) { return t != 0; }) ? 1 : 0;
+
+  std::span<const StepNumbers> ranks;
+  {
+    const SpanScope span(probe, s.communicator.rank(), Op::reduce_gradients);
+    s.communicator.say("reduce gradients", s.steps + 1);
+    ranks = s.sync().exchange(mine);
+  }
+  const Totals totals = total_of(ranks);
+  if (totals.first_bad_rank >= 0) s.fail_for_loss(totals.first_bad_rank, bad_piece, pieces);
+  if (totals.weight == 0) {
+    s.sync().discard();
+    s.gradient_is_zero = true;
+    if (probe.mean_gradients != nullptr) *probe.mean_gradients = s.sync().buffers().gradient.clone();
+    return {};
+  }
+  return s.update(totals, probe);
+}
+
+Tensors Replica::evaluate(const Tensors& inputs) {
+  const at::NoGradGuard no_grad;
+  Model& model = *state_->placed.model;
+  model.train(false);
+  try {
+    Tensors outputs = model.forward(inputs);
+    model.train(true);
+    return outputs;
+  } catch (...) {
+    model.train(true);
+    throw;
+  }
+}
+
+const std::vector<NamedTensor>& Replica::parameters() const { return state_->parameters; }
+const std::vector<NamedTensor>& Replica::others() const { return state_->model().others(); }
+int64_t Replica::steps_done() const { return state_->steps; }
+
+std::vector<NamedTensor> Replica::state() const {
+  return copy_state({state_->options.optimizer, state_->sync().buffers(), state_->optimizer_steps, others()});
+}
+
+void Replica::load_state(const std::vector<NamedTensor>& given, int64_t steps_done) {
+  State& s = *state_;
+  const StateParts parts{s.options.optimizer, s.sync().buffers(), s.optimizer_steps, others()};
+  check_state(parts, given);
+  const bool writes_weights = s.sync().begin_load();
+  read_state(parts, given, writes_weights, s.optimizer_steps);
+  s.sync().end_load();
+  s.steps = steps_done;
+}
+
+}  // namespace troika

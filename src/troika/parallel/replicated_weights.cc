@@ -1,0 +1,212 @@
+// Replicated weights: every rank has its own copy of weights and optimizer state, as processes must. The
+// gradient buffer is cut into buckets, from its end to its start because backward makes gradients in about
+// that order. A bucket's all-reduce starts as soon as the last of its gradients is there, from inside the
+// last backward of the step, and goes on while the rest of backward runs. All ranks then apply the same
+// update to the same numbers.
+#include <algorithm>
+
+#include "troika/base/error.h"
+#include "troika/base/random.h"
+#include "troika/parallel/gradient_sync.h"
+
+namespace troika {
+namespace {
+
+struct Bucket {
+  Range elements;
+  int64_t parameters = 0;
+};
+
+/// Whole parameters, last first, until a bucket has `bucket_bytes`.
+std::vector<Bucket> cut_buckets(const FlatLayout& layout, int64_t element_bytes, int64_t bucket_bytes,
+                                std::vector<size_t>& bucket_of_parameter) {
+  std::vector<Bucket> buckets;
+  bucket_of_parameter.resize(layout.entries.size());
+  for (size_t i = layout.entries.size(); i-- > 0;) {
+    const Range elements = layout.padded(i);
+    if (buckets.empty() || buckets.back().elements.size() * element_bytes >= bucket_bytes) {
+      buckets.push_back({{elements.begin, elements.end}, 0});
+    }
+    buckets.back().elements.begin = elements.begin;
+    ++buckets.back().parameters;
+    bucket_of_parameter[i] = buckets.size() - 1;
+  }
+  return buckets;
+}
+
+class ReplicatedWeights final : public GradientSync {
+ public:
+  ReplicatedWeights(Communicator& communicator, const ReplicaOptions& options, FlatBuffers buffers)
+      : communicator_(communicator), optimizer_(options.optimizer) {
+    buffers_ = std::move(buffers);
+    is_double_ = options.dtype == at::kDouble;
+    buckets_ = cut_buckets(buffers_.layout, element_bytes(), options.bucket_bytes, bucket_of_parameter_);
+    numbers_.resize(static_cast<size_t>(communicator.size()));
+    refuse_different_weights();
+  }
+
+  int64_t weight_version() const override { return writes_; }
+
+  void begin_step() override {
+    GradientSync::begin_step();
+    missing_.clear();
+    for (const Bucket& bucket : buckets_) missing_.push_back(bucket.parameters);
+    accumulated_.assign(buffers_.touched.size(), 0);
+    requests_.clear();
+    finished_ = 0;
+    last_backward_ = false;
+  }
+
+  void begin_last_backward() override { last_backward_ = true; }
+
+  void ready(size_t parameter) override {
+    GradientSync::ready(parameter);
+    if (!last_backward_) return;
+    const size_t bucket = bucket_of_parameter_[parameter];
+    if (accumulated_[parameter] != 0) {
+      if (bucket < requests_.size()) {
+        fail(
+            "parameter \"{}\" got a second gradient in one backward after its sum over the ranks had begun: "
+            "use "
+            "weights = \"shared\" for models that run backward inside backward",
+            buffers_.layout.entries[parameter].name);
+      }
+      return;
+    }
+    accumulated_[parameter] = 1;
+    --missing_[bucket];
+    start_complete_buckets();
+    finish_what_is_there();
+  }
+
+  std::span<const StepNumbers> exchange(const StepNumbers& numbers) override {
+    while (requests_.size() < buckets_.size()) start_next_bucket();
+    StepNumbers mine = numbers;
+    constexpr int64_t kFields = sizeof(StepNumbers) / sizeof(double);
+    communicator_.all_gather({&mine, kFields, ElementType::float64},
+                             {numbers_.data(), kFields * communicator_.size(), ElementType::float64});
+    for (; finished_ < requests_.size(); ++finished_) communicator_.wait(*requests_[finished_]);
+    return numbers_;
+  }
+
+  std::span<const uint8_t> touched_by_any() override {
+    counts_.assign(buffers_.touched.begin(), buffers_.touched.end());
+    communicator_.all_reduce_sum({counts_.data(), static_cast<int64_t>(counts_.size()), ElementType::int64});
+    any_.clear();
+    for (const int64_t count : counts_) any_.push_back(count > 0 ? 1 : 0);
+    return any_;
+  }
+
+  void update(const Update& update) override {
+    at::Tensor mean;
+    if (update.mean != nullptr)
+      mean = *update.mean = empty_flat(buffers_.layout, buffers_.weights.scalar_type());
+    void* const sum = buffers_.gradient.data_ptr();
+    const Range whole{0, buffers_.layout.total};
+    ++writes_;
+    finite_ = update_slice(update_buffers(buffers_, {&sum, 1}, mean), optimizer_, update.weight, update.runs,
+                           whole);
+    if (mean.defined()) zero_outside_runs(mean, update.runs, whole);
+  }
+
+  bool finish_update(const Update&) override { return finite_; }
+
+  bool begin_load() override { return true; }
+  void end_load() override { communicator_.barrier(); }
+
+ private:
+  int64_t element_bytes() const { return is_double_ ? 8 : 4; }
+
+  // In the same order on every rank: a complete bucket waits for those before it.
+  void start_complete_buckets() {
+    while (requests_.size() < buckets_.size() && missing_[requests_.size()] == 0) start_next_bucket();
+  }
+
+  void start_next_bucket() {
+    const Range elements = buckets_[requests_.size()].elements;
+    char* start = static_cast<char*>(buffers_.gradient.data_ptr()) + elements.begin * element_bytes();
+    requests_.push_back(communicator_.start_all_reduce_sum(
+        {start, elements.size(), is_double_ ? ElementType::float64 : ElementType::float32}));
+  }
+
+  // In a hook: does this rank's part of sums that the other ranks are waiting for, without waiting itself.
+  void finish_what_is_there() {
+    while (finished_ < requests_.size() && communicator_.test(*requests_[finished_])) ++finished_;
+  }
+
+  void refuse_different_weights() {
+    std::vector<int64_t> hashes;
+    const auto& layout = buffers_.layout;
+    int64_t names = 0;
+    for (size_t i = 0; i < layout.entries.size(); ++i) {
+      const auto& entry = layout.entries[i];
+      const char* start =
+          static_cast<const char*>(buffers_.weights.data_ptr()) + entry.offset * element_bytes();
+      hashes.push_back(static_cast<int64_t>(hash64({start, static_cast<size_t>(entry.size * element_bytes())},
+                                                   static_cast<uint64_t>(entry.size))));
+      names = static_cast<int64_t>(hash64(entry.name, static_cast<uint64_t>(names)));
+    }
+    for (const int64_t other : gather({names})) {
+      if (other != names) {
+        fail_usage(
+            "the ranks have different parameters: a layer's factory must build the same module on every "
+            "rank");
+      }
+    }
+    const std::vector<int64_t> all = gather(hashes);
+    for (size_t k = 0; k < all.size(); ++k) {
+      const size_t i = k % hashes.size();
+      if (all[k] != all[i]) {
+        fail_usage(
+            "parameter \"{}\" starts with other numbers on rank {} than on rank 0: a layer's factory may "
+            "draw "
+            "from torch's default generator only",
+            layout.entries[i].name, k / hashes.size());
+      }
+    }
+  }
+
+  std::vector<int64_t> gather(std::vector<int64_t> mine) {
+    const auto count = static_cast<int64_t>(mine.size());
+    std::vector<int64_t> all(mine.size() * static_cast<size_t>(communicator_.size()));
+    communicator_.all_gather({mine.data(), count, ElementType::int64},
+                             {all.data(), count * communicator_.size(), ElementType::int64});
+    return all;
+  }
+
+  Communicator& communicator_;
+  Optimizer optimizer_;
+  bool is_double_ = false;
+  std::vector<Bucket> buckets_;  // in the order in which they are started
+  std::vector<size_t> bucket_of_parameter_;
+  std::vector<StepNumbers> numbers_;
+  std::vector<int64_t> counts_;
+  std::vector<uint8_t> any_;
+  int64_t writes_ = 0;
+  bool finite_ = true;  // the last mean gradient
+
+  // Of the present step.
+  bool last_backward_ = false;
+  std::vector<int64_t> missing_;                    // by bucket: gradients still to come
+  std::vector<uint8_t> accumulated_;                // by parameter, in the last backward
+  std::vector<std::unique_ptr<Request>> requests_;  // of the first buckets
+  size_t finished_ = 0;                             // of the requests
+};
+
+}  // namespace
+
+PlacedModel place_replicated_weights(Communicator& communicator, const std::vector<Layer>& layers,
+                                     const ReplicaOptions& options) {
+  if (options.bucket_bytes < 1) fail_usage("bucket_bytes is {}; it must be at least 1", options.bucket_bytes);
+  PlacedModel placed;
+  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype,
+                                         [&](const auto&) { communicator.say("building the model", 0); });
+  FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
+  for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
+    own.moments.push_back(zero_flat(own.layout, options.dtype));
+  }
+  placed.sync = std::make_unique<ReplicatedWeights>(communicator, options, std::move(own));
+  return placed;
+}
+
+}  // namespace troika

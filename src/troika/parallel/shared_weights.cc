@@ -1,0 +1,206 @@
+// Shared weights: the thread ranks of a process have one copy of weights and optimizer state. Each rank's
+// module has leaf tensors of its own over the same storage and a gradient buffer of its own; after backward
+// each rank updates its slice of the weights from all ranks' gradients in one fused pass.
+//
+// Two barriers a step. The first, after a rank's last backward: no write before every rank has read the
+// weights for the last time. The second, after its slice: no forward before every slice is written. What the
+// ranks tell each other lies in slots that are written before a barrier and read after it.
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "troika/base/error.h"
+#include "troika/parallel/gradient_sync.h"
+
+namespace troika {
+namespace {
+
+constexpr size_t kCacheLine = 64;
+
+/// What all ranks hold; it lives as long as the last of them.
+struct Shared {
+  struct alignas(kCacheLine) Slot {
+    at::Tensor gradient;
+    const uint8_t* touched = nullptr;
+    bool finite = true;
+  };
+  explicit Shared(int ranks) : slots(static_cast<size_t>(ranks)), numbers(static_cast<size_t>(ranks)) {}
+
+  FlatLayout layout;
+  at::Tensor weights;
+  std::vector<at::Tensor> moments;
+  at::Tensor mean;  // made by rank 0 when first wanted
+  std::vector<Slot> slots;
+  std::vector<StepNumbers> numbers;
+  // Raw writes bypass autograd's version counter, so we count slices ourselves.
+  alignas(kCacheLine) std::atomic<int64_t> writes_begun = 0;
+  alignas(kCacheLine) std::atomic<int64_t> writes_ended = 0;
+};
+
+class SharedWeights final : public GradientSync {
+ public:
+  SharedWeights(Communicator& communicator, const Optimizer& optimizer, std::shared_ptr<Shared> shared,
+                at::Tensor gradient)
+      : communicator_(communicator), optimizer_(optimizer), shared_(std::move(shared)) {
+    buffers_.layout = shared_->layout;
+    buffers_.weights = shared_->weights.detach();
+    for (const at::Tensor& moment : shared_->moments) buffers_.moments.push_back(moment.detach());
+    buffers_.gradient = std::move(gradient);
+    buffers_.touched.assign(buffers_.layout.entries.size(), 0);
+    slice_ = slice_of_rank(buffers_.layout, communicator.size(), communicator.rank());
+    for (const at::Tensor& moment : buffers_.moments) zero_range(moment, slice_);
+    mine().gradient = buffers_.gradient;
+    mine().touched = buffers_.touched.data();
+    barrier();
+    for (const Shared::Slot& slot : shared_->slots) gradients_.push_back(slot.gradient.data_ptr());
+  }
+
+  int64_t weight_version() const override {
+    const int64_t begun = shared_->writes_begun.load(std::memory_order_acquire);
+    const int64_t ended = shared_->writes_ended.load(std::memory_order_acquire);
+    TROIKA_ASSERT(begun == ended, fmt::format("{} slices begun, {} written", begun, ended));
+    return begun;
+  }
+
+  std::span<const StepNumbers> exchange(const StepNumbers& numbers) override {
+    shared_->numbers[static_cast<size_t>(communicator_.rank())] = numbers;
+    barrier();
+    return shared_->numbers;
+  }
+
+  std::span<const uint8_t> touched_by_any() override {
+    any_.assign(buffers_.touched.size(), 0);
+    for (const Shared::Slot& slot : shared_->slots) {
+      for (size_t i = 0; i < any_.size(); ++i) any_[i] |= slot.touched[i];
+    }
+    return any_;
+  }
+
+  void update(const Update& update) override {
+    if (update.anyone_wants_mean) prepare_mean();
+    const at::Tensor mean = update.anyone_wants_mean ? shared_->mean : at::Tensor();
+    shared_->writes_begun.fetch_add(1, std::memory_order_acq_rel);
+    mine().finite = update_slice(update_buffers(buffers_, gradients_, mean), optimizer_, update.weight,
+                                 update.runs, slice_);
+    shared_->writes_ended.fetch_add(1, std::memory_order_acq_rel);
+    if (mean.defined()) zero_outside_runs(mean, update.runs, slice_);
+  }
+
+  bool finish_update(const Update& update) override {
+    barrier();
+    // The next step's writers wait for this rank, so the shared mean is still this step's.
+    if (update.mean != nullptr) *update.mean = shared_->mean.clone();
+    return std::all_of(shared_->slots.begin(), shared_->slots.end(),
+                       [](const auto& slot) { return slot.finite; });
+  }
+
+  void discard() override {
+    GradientSync::discard();
+    barrier();  // nobody overwrites a slot that another rank still reads
+  }
+
+  bool begin_load() override {
+    barrier();
+    return communicator_.rank() == 0;
+  }
+
+  void end_load() override { barrier(); }
+
+ private:
+  Shared::Slot& mine() { return shared_->slots[static_cast<size_t>(communicator_.rank())]; }
+
+  void barrier() {
+    if (communicator_.size() > 1) communicator_.barrier();
+  }
+
+  void prepare_mean() {
+    if (has_mean_) return;
+    if (communicator_.rank() == 0) shared_->mean = at::empty_like(shared_->weights);
+    barrier();
+    has_mean_ = true;
+  }
+
+  Communicator& communicator_;
+  Optimizer optimizer_;
+  std::shared_ptr<Shared> shared_;
+  std::vector<void*> gradients_;  // of each rank
+  std::vector<uint8_t> any_;
+  Range slice_;
+  bool has_mean_ = false;
+};
+
+PlacedModel build_first(Communicator& communicator, const std::vector<Layer>& layers,
+                        const ReplicaOptions& options, Shared& shared) {
+  PlacedModel placed;
+  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype,
+                                         [&](const auto&) { communicator.say("building the model", 0); });
+  const FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
+  shared.layout = own.layout;
+  shared.weights = own.weights;
+  shared.slots[0].gradient = own.gradient;
+  for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
+    shared.moments.push_back(empty_flat(own.layout, options.dtype));  // each rank zeroes its slice
+  }
+  return placed;
+}
+
+// Layer by layer, so that at most one layer is in memory twice.
+PlacedModel build_on_shared(Communicator& communicator, const std::vector<Layer>& layers,
+                            const ReplicaOptions& options, const Shared& shared) {
+  PlacedModel placed;
+  size_t next = 0;
+  const auto point_at_shared = [&](const std::vector<NamedTensor>& parameters) {
+    for (const NamedTensor& parameter : parameters) {
+      const auto& entries = shared.layout.entries;
+      if (next >= entries.size() || entries[next].name != parameter.name ||
+          parameter.tensor.sizes() != at::IntArrayRef(entries[next].shape)) {
+        fail_usage(
+            "parameter \"{}\" of rank {} has no counterpart on rank 0: a layer's factory must build the same "
+            "module on every rank",
+            parameter.name, communicator.rank());
+      }
+      point_into(shared.weights, entries[next], parameter.tensor);
+      ++next;
+    }
+    communicator.say("building the model", 0);
+  };
+  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype, point_at_shared);
+  if (next != shared.layout.entries.size()) {
+    fail_usage(
+        "rank {} has {} trainable parameters, rank 0 has {}: a layer's factory must build the same module on "
+        "every rank",
+        communicator.rank(), next, shared.layout.entries.size());
+  }
+  return placed;
+}
+
+}  // namespace
+
+PlacedModel place_shared_weights(Communicator& communicator, const std::vector<Layer>& layers,
+                                 const ReplicaOptions& options) {
+  std::shared_ptr<Shared> shared;
+  PlacedModel placed;
+  if (communicator.rank() == 0) {
+    shared = std::make_shared<Shared>(communicator.size());
+    placed = build_first(communicator, layers, options, *shared);
+  }
+  if (communicator.size() > 1) {
+    auto address = reinterpret_cast<int64_t>(&shared);
+    communicator.broadcast({&address, 1, ElementType::int64}, 0);
+    if (communicator.rank() != 0) shared = *reinterpret_cast<std::shared_ptr<Shared>*>(address);
+    communicator.barrier();  // rank 0's handle stays where it is until all have theirs
+  }
+  at::Tensor gradient;
+  if (communicator.rank() == 0) {
+    gradient = shared->slots[0].gradient;
+  } else {
+    placed = build_on_shared(communicator, layers, options, *shared);
+    gradient = zero_flat(shared->layout, options.dtype);
+    bind_gradients(placed.model->parameters(), shared->layout, gradient);
+  }
+  placed.sync = std::make_unique<SharedWeights>(communicator, options.optimizer, std::move(shared), gradient);
+  return placed;
+}
+
+}  // namespace troika

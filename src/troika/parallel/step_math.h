@@ -1,0 +1,27 @@
+// What a step computes beside the tensors: the loss of one piece, and the totals over ranks. The engine and
+// its reference have it in common, so that they can only differ in how the ranks work together. Threading:
+// pure functions.
+#pragma once
+
+#include <span>
+
+#include "troika/parallel/gradient_sync.h"
+#include "troika/parallel/replica.h"
+
+namespace troika {
+
+/// Calls the user's loss and checks what it gives: one number, a finite weight of at least 0.
+LossValue checked_loss(const Loss& loss, const Tensors& outputs, const Batch& batch);
+
+struct Totals {
+  double loss_sum = 0;
+  double weight = 0;
+  bool anyone_touched_all = false;
+  bool anyone_wants_mean = false;
+  int first_bad_rank = -1;  // whose loss is not finite
+};
+
+/// Adds in rank order.
+Totals total_of(std::span<const StepNumbers> ranks);
+
+}  // namespace troika
