@@ -1,0 +1,91 @@
+// From rows of a dataset to what a model eats: which columns, how each is encoded, and the target. The plan
+// is a value that is kept with the weights, because the weights mean nothing without it. No torch. Threading:
+// values and pure functions; thread-safe as such.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "troika/data/dataset.h"
+#include "troika/data/source.h"
+#include "troika/train/recipe.h"
+
+namespace troika {
+
+/// How one float input is made from a column's value x; null gives 0 in all of them but `mask`.
+enum class Encoding {
+  standardised,  // (x - mean) / deviation, over the training rows; timestamps in seconds
+  boolean,       // 0 or 1
+  mask,          // 1 where the column is null; only for columns that have nulls somewhere in the dataset
+  sin_day,       // of the time of day (UTC), for timestamps
+  cos_day,
+  sin_year,  // of the time of the year (365.2425 days)
+  cos_year
+};
+const char* name_of(Encoding encoding);
+
+struct FloatInput {
+  std::string column;
+  Encoding encoding = Encoding::standardised;
+  Storage storage = Storage::floats;
+  int index = 0;  // within the row's floats or ints
+  bool timestamp = false;
+  double mean = 0, deviation = 1;  // standardised only; of seconds for timestamps
+  bool operator==(const FloatInput&) const = default;
+};
+
+/// A category as a whole number: 0 for null, else code + 1.
+struct CategoryInput {
+  std::string column;
+  int index = 0;
+  int64_t values = 0;  // number of categories + 1
+  bool operator==(const CategoryInput&) const = default;
+};
+
+enum class TargetKind { number, binary, classes };
+
+struct TargetColumn {
+  std::string column;
+  Storage storage = Storage::floats;
+  int index = 0;
+  double mean = 0,
+         deviation = 1;  // of the training rows; numbers only. The model predicts (y - mean) / deviation
+  std::vector<std::string> classes;  // code -> text; empty for numbers
+  bool operator==(const TargetColumn&) const = default;
+};
+
+struct FeaturePlan {
+  std::vector<FloatInput> floats;
+  std::vector<CategoryInput> categories;
+  TargetKind kind = TargetKind::number;
+  std::vector<TargetColumn> targets;  // one, or several numbers
+  std::vector<std::string>
+      left_out;  // columns that hold no value in any row, dropped because nobody asked for them
+  bool operator==(const FeaturePlan&) const = default;
+
+  /// Width of the target array: targets for numbers, 1 otherwise.
+  int64_t target_width() const { return static_cast<int64_t>(targets.size()); }
+};
+
+/// Chooses encodings and measures mean and deviation in one pass over the training rows. Throws UsageError
+/// naming the column for a feature or target that isn't there or can't be used.
+FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, const RowSet& training_rows);
+
+/// Writes rows as row-major arrays: floats [rows, plan.floats], categories [rows, plan.categories].
+void encode_inputs(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, float* floats,
+                   int64_t* categories);
+
+/// Standardised targets [rows, target_width] for numbers, 0/1 [rows] for binary. Not for `classes`.
+void encode_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, float* targets);
+
+/// Class numbers [rows], for binary and classes.
+void encode_classes(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, int64_t* classes);
+
+/// Targets in their own unit [rows, target_width]; class numbers for the other kinds.
+void raw_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, double* targets);
+
+/// As JSON, for the run directory and the checkpoint; the same plan gives the same text.
+std::string to_json(const FeaturePlan& plan);
+
+}  // namespace troika

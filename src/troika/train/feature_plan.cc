@@ -1,0 +1,200 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "troika/base/error.h"
+#include "troika/train/encoder.h"
+
+namespace troika {
+namespace {
+
+void add_feature(const Column& column, FeaturePlan& plan) {
+  const auto add = [&](Encoding encoding) {
+    plan.floats.push_back(
+        {column.name, encoding, column.storage, column.index, column.type == ColumnType::timestamp});
+  };
+  switch (column.type) {
+    case ColumnType::number:
+    case ColumnType::integer:
+      add(Encoding::standardised);
+      break;
+    case ColumnType::boolean:
+      add(Encoding::boolean);
+      break;
+    case ColumnType::timestamp:
+      for (const Encoding encoding : {Encoding::standardised, Encoding::sin_day, Encoding::cos_day,
+                                      Encoding::sin_year, Encoding::cos_year}) {
+        add(encoding);
+      }
+      break;
+    case ColumnType::category:
+      // Null is a category of its own, so it needs no mask.
+      plan.categories.push_back(
+          {column.name, column.index, static_cast<int64_t>(column.categories.size()) + 1});
+      return;
+  }
+  if (column.nulls > 0) add(Encoding::mask);
+}
+
+void add_target(const Column& column, const DataRecipe& recipe, FeaturePlan& plan) {
+  TargetColumn target{column.name, column.storage, column.index, 0, 1, {}};
+  const bool alone = recipe.targets.size() == 1;
+  switch (column.type) {
+    case ColumnType::number:
+    case ColumnType::integer:
+      break;
+    case ColumnType::boolean:
+      target.classes = {"false", "true"};
+      break;
+    case ColumnType::category:
+      target.classes = column.categories;
+      if (target.classes.size() < 2) {
+        fail_usage("data.target \"{}\" has one category only: there is nothing to predict", column.name);
+      }
+      break;
+    case ColumnType::timestamp:
+      fail_usage("data.target \"{}\" is a timestamp; a target is a number, a boolean or a category",
+                 column.name);
+  }
+  if (!target.classes.empty()) {
+    if (!alone) {
+      fail_usage(
+          "data.target names several columns, and \"{}\" is of type {}; several targets must all be numbers",
+          column.name, name_of(column.type));
+    }
+    plan.kind = target.classes.size() == 2 ? TargetKind::binary : TargetKind::classes;
+  }
+  plan.targets.push_back(std::move(target));
+}
+
+/// Sums of (x - shift) and its square; the shift keeps big means from eating small deviations.
+struct Moments {
+  Storage storage = Storage::floats;
+  int index = 0;
+  double shift = 0, unit = 1;
+  double* mean = nullptr;
+  double* deviation = nullptr;
+  double sum = 0, squares = 0;
+  int64_t count = 0;
+
+  void add(double value) {
+    const double x = value * unit - shift;
+    sum += x;
+    squares += x * x;
+    ++count;
+  }
+  void finish() const {
+    if (count == 0) return;
+    const double n = static_cast<double>(count);
+    *mean = shift + sum / n;
+    const double variance = std::max(0.0, squares / n - (sum / n) * (sum / n));
+    // A constant column carries nothing: it becomes 0 rather than noise divided by nothing.
+    const double smallest = 1e-12 * std::max(1.0, std::abs(*mean));
+    *deviation = std::sqrt(variance) > smallest ? std::sqrt(variance) : 1;
+  }
+};
+
+void measure(const Dataset& dataset, const RowSet& rows, FeaturePlan& plan) {
+  std::vector<Moments> moments;
+  const auto want = [&](const std::string& name, double* mean, double* deviation) {
+    const Column& column = dataset.column(name);
+    const bool timestamp = column.type == ColumnType::timestamp;
+    const double unit = timestamp ? 1e-9 : 1;
+    moments.push_back({column.storage, column.index, timestamp ? column.minimum * unit : column.mean, unit,
+                       mean, deviation});
+  };
+  for (FloatInput& input : plan.floats) {
+    if (input.encoding == Encoding::standardised) want(input.column, &input.mean, &input.deviation);
+  }
+  if (plan.kind == TargetKind::number) {
+    for (TargetColumn& target : plan.targets) want(target.column, &target.mean, &target.deviation);
+  }
+  scan_rows(dataset, rows, [&](const RowBuffer& buffer) {
+    for (Moments& each : moments) {
+      if (each.storage == Storage::floats) {
+        const float* at = buffer.floats.data() + each.index;
+        for (int64_t row = 0; row < buffer.rows; ++row, at += dataset.float_columns) {
+          if (!std::isnan(*at)) each.add(*at);
+        }
+      } else {
+        const int64_t* at = buffer.ints.data() + each.index;
+        for (int64_t row = 0; row < buffer.rows; ++row, at += dataset.int_columns) {
+          if (*at != std::numeric_limits<int64_t>::min()) each.add(static_cast<double>(*at));
+        }
+      }
+    }
+  });
+  for (const Moments& each : moments) each.finish();
+}
+
+}  // namespace
+
+FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, const RowSet& training_rows) {
+  FeaturePlan plan;
+  for (const std::string& name : recipe.targets) {
+    const Column& column = dataset.column(name);
+    if (column.nulls == dataset.rows) {
+      fail_usage("data.target \"{}\" is null in all {} rows: there is nothing to learn from", name,
+                 dataset.rows);
+    }
+    add_target(column, recipe, plan);
+  }
+  if (!recipe.features.empty()) {
+    for (const std::string& name : recipe.features) {
+      const Column& column = dataset.column(name);
+      if (column.nulls == dataset.rows) {
+        fail_usage("data.features: \"{}\" is null in all {} rows; leave it out", name, dataset.rows);
+      }
+      add_feature(column, plan);
+    }
+  } else {
+    for (const Column& column : dataset.columns) {
+      if (std::ranges::count(recipe.targets, column.name) || column.name == recipe.time) continue;
+      if (column.nulls == dataset.rows) {
+        plan.left_out.push_back(column.name);
+      } else {
+        add_feature(column, plan);
+      }
+    }
+  }
+  if (plan.floats.empty() && plan.categories.empty()) {
+    fail_usage("{} has no column to predict {} from", dataset.folder.string(),
+               fmt::join(recipe.targets, ", "));
+  }
+  measure(dataset, training_rows, plan);
+  return plan;
+}
+
+std::string to_json(const FeaturePlan& plan) {
+  nlohmann::ordered_json out;
+  out["floats"] = nlohmann::ordered_json::array();
+  for (const FloatInput& input : plan.floats) {
+    nlohmann::ordered_json each{{"column", input.column}, {"encoding", name_of(input.encoding)}};
+    if (input.encoding == Encoding::standardised) {
+      each["mean"] = input.mean;
+      each["deviation"] = input.deviation;
+    }
+    out["floats"].push_back(each);
+  }
+  out["categories"] = nlohmann::ordered_json::array();
+  for (const CategoryInput& input : plan.categories) {
+    out["categories"].push_back({{"column", input.column}, {"values", input.values}});
+  }
+  out["targets"] = nlohmann::ordered_json::array();
+  for (const TargetColumn& target : plan.targets) {
+    nlohmann::ordered_json each{{"column", target.column}};
+    if (target.classes.empty()) {
+      each["mean"] = target.mean;
+      each["deviation"] = target.deviation;
+    } else {
+      each["classes"] = target.classes;
+    }
+    out["targets"].push_back(each);
+  }
+  return out.dump(1) + "\n";
+}
+
+}  // namespace troika

@@ -1,0 +1,25 @@
+// The built-in models: one file per model, one line each in registry.cc.
+// Threading: pure functions; the layers are values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "troika/parallel/layer.h"
+#include "troika/train/recipe.h"
+
+namespace troika {
+
+/// What a model is built for. Its inputs are {float [n, floats], int64 [n, category_values.size()]}, its
+/// output is one float tensor [n, outputs].
+struct ModelShape {
+  int64_t floats = 0;
+  std::vector<int64_t> category_values;  // how many values each category input may take
+  int64_t outputs = 1;
+};
+
+/// Throws UsageError for a type that isn't there.
+std::vector<Layer> make_model(const ModelRecipe& recipe, const ModelShape& shape);
+
+}  // namespace troika

@@ -1,0 +1,94 @@
+// Recipe: everything a training run is made of, as a value, and its text form (TOML; docs/recipe.md lists the
+// keys). Values and pure functions; thread-safe as such.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "troika/base/file.h"
+#include "troika/base/mesh.h"
+#include "troika/base/request.h"
+#include "troika/parallel/optimizer.h"
+
+namespace troika {
+
+struct SplitRecipe {
+  std::string by = "random";  // "random" | "time"
+  double validation = 0.1;
+  double test = 0.1;  // train is the rest
+  bool operator==(const SplitRecipe&) const = default;
+};
+
+struct DataRecipe {
+  std::string path;                   // the dataset's folder; absolute once parsed
+  std::vector<std::string> targets;   // one, or several numbers for a regression
+  std::vector<std::string> features;  // empty: every column but the targets and the time column
+  std::string time;                   // the column that orders the rows, for split.by = "time"
+  SplitRecipe split;
+  bool operator==(const DataRecipe&) const = default;
+};
+
+struct ModelRecipe {
+  std::string type = "mlp";
+  int64_t width = 128;
+  int64_t layers = 2;  // hidden ones
+  double dropout = 0;
+  bool operator==(const ModelRecipe&) const = default;
+};
+
+struct TrainRecipe {
+  std::optional<int64_t> epochs;  // exactly one of the two is set
+  std::optional<int64_t> steps;
+  int64_t batch = 256;              // global: samples of one update, over all ranks
+  std::string optimizer = "adamw";  // "sgd" | "adam" | "adamw"
+  double learning_rate = 1e-3;
+  double weight_decay = 0;
+  std::string loss;  // "": by the target's type
+  uint64_t seed = 0;
+  std::string precision = "float32";  // "float32" | "float64"
+  int64_t log_every = 50;
+  int64_t checkpoint_every = 0;  // steps; 0: at the end of every epoch only
+  int64_t early_stopping = 0;    // epochs without a better validation loss; 0: off
+  bool operator==(const TrainRecipe&) const = default;
+};
+
+struct ParallelRecipe {
+  std::optional<int64_t> ranks;  // absent: "auto"
+  std::optional<Mesh> mesh;      // absent: "auto", which is data = ranks
+  int64_t micro_batches = 1;
+  std::string weights = "shared";           // "shared" | "replicated"
+  std::optional<int64_t> threads_per_rank;  // absent: usable cores / ranks, at least 1
+  double deadline = 30;                     // seconds
+  bool operator==(const ParallelRecipe&) const = default;
+};
+
+struct Recipe {
+  DataRecipe data;
+  ModelRecipe model;
+  TrainRecipe train;
+  ParallelRecipe parallel;
+  bool operator==(const Recipe&) const = default;
+};
+
+/// Reads a recipe; `settings` are "key=value" with a dotted key and a TOML literal, and go before what the
+/// file says (train.steps replaces train.epochs and the other way round). A relative data.path is relative to
+/// the recipe's folder. Throws UsageError naming file, line and key for anything unknown (with the nearest
+/// name), unused, of another type, out of range, or not in this version.
+Recipe parse_recipe(const Path& path, const std::vector<std::string>& settings = {});
+
+/// parse_recipe, then the overrides of the command line.
+Recipe load_recipe(const RecipeRequest& request);
+
+/// The recipe in full, defaults included; parse_recipe gives back an equal one.
+std::string to_toml(const Recipe& recipe);
+
+/// The optimizer with its numbers.
+Optimizer optimizer_of(const TrainRecipe& recipe);
+
+/// Where a run goes if nothing is said: runs/<the recipe's file name>, or its folder's if that is
+/// recipe.toml.
+Path default_run_dir(const Path& recipe);
+
+}  // namespace troika

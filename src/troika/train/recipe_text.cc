@@ -1,0 +1,82 @@
+#include <fmt/ranges.h>
+
+#include "troika/train/recipe.h"
+
+namespace troika {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string quoted(const std::vector<std::string>& names) {
+  std::vector<std::string> each;
+  for (const std::string& name : names) each.push_back(quoted(name));
+  return fmt::format("[{}]", fmt::join(each, ", "));
+}
+
+std::string or_auto(const std::optional<int64_t>& value) {
+  return value ? std::to_string(*value) : "\"auto\"";
+}
+
+}  // namespace
+
+std::string to_toml(const Recipe& recipe) {
+  std::string out;
+  const auto line = [&out]<typename T>(const char* key, const T& value) {
+    out += fmt::format("{} = {}\n", key, value);
+  };
+  const DataRecipe& data = recipe.data;
+  out += "[data]\n";
+  line("path", quoted(data.path));
+  line("target", data.targets.size() == 1 ? quoted(data.targets[0]) : quoted(data.targets));
+  if (!data.features.empty()) line("features", quoted(data.features));
+  if (!data.time.empty()) line("time", quoted(data.time));
+  line("split", fmt::format("{{by = {}, validation = {}, test = {}}}", quoted(data.split.by),
+                            data.split.validation, data.split.test));
+  const ModelRecipe& model = recipe.model;
+  out += "\n[model]\n";
+  line("type", quoted(model.type));
+  line("width", model.width);
+  line("layers", model.layers);
+  line("dropout", model.dropout);
+  const TrainRecipe& train = recipe.train;
+  out += "\n[train]\n";
+  if (train.epochs) line("epochs", *train.epochs);
+  if (train.steps) line("steps", *train.steps);
+  line("batch", train.batch);
+  line("optimizer", quoted(train.optimizer));
+  line("learning_rate", train.learning_rate);
+  line("weight_decay", train.weight_decay);
+  if (!train.loss.empty()) line("loss", quoted(train.loss));
+  line("seed", train.seed);
+  line("precision", quoted(train.precision));
+  line("log_every", train.log_every);
+  line("checkpoint_every", train.checkpoint_every);
+  line("early_stopping", train.early_stopping);
+  const ParallelRecipe& parallel = recipe.parallel;
+  out += "\n[parallel]\n";
+  line("ranks", or_auto(parallel.ranks));
+  if (parallel.mesh) {
+    line("mesh", fmt::format("{{data = {}, pipeline = {}, tensor = {}}}", parallel.mesh->data,
+                             parallel.mesh->pipeline, parallel.mesh->tensor));
+  }
+  line("micro_batches", parallel.micro_batches);
+  line("weights", quoted(parallel.weights));
+  if (parallel.threads_per_rank) line("threads_per_rank", *parallel.threads_per_rank);
+  line("deadline", parallel.deadline);
+  return out;
+}
+
+}  // namespace troika

@@ -1,0 +1,58 @@
+// train: a recipe in, a trained model in a run directory and a report out. Resumable at any step.
+// Threading: one call at a time in a process; it makes its own rank threads.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "troika/train/metrics.h"
+#include "troika/train/recipe.h"
+
+namespace troika {
+
+struct TrainOptions {
+  Path run_dir;
+  bool resume = false;
+  bool overwrite = false;
+  bool quiet = false;  // no progress
+  std::string trace;   // draw one step to this SVG file, "" for none
+  /// Called on rank 0's thread after every step with its number (from 1) and loss; returning false stops the
+  /// run as Ctrl-C does.
+  std::function<bool(int64_t step, double loss)> on_step;
+};
+
+struct StageReport {
+  std::vector<std::string> layers;
+  int64_t parameters = 0;
+};
+
+/// Everything `train --json` says.
+struct TrainReport {
+  bool finished = false;  // false: stopped by Ctrl-C, can be resumed
+  int64_t steps = 0;      // done in all
+  double train_loss = 0;  // mean over the last whole epoch, or over the one under way if there was none
+  std::optional<double> validation_loss;
+  std::optional<Metrics> validation, test;
+  std::optional<Baseline> baseline;  // on the test rows, else on the validation rows
+  double samples_per_s = 0;          // training steps only, after warm-up
+  double seconds = 0;                // the whole call
+  double seconds_to_first_step = 0;  // from the call to the start of the first step
+  uint64_t peak_rss_bytes = 0;
+  Mesh mesh;
+  int64_t micro_batches = 1;
+  int64_t threads_per_rank = 1;
+  StageReport stage;
+  Path run_dir;
+};
+
+/// Throws Error and UsageError; nothing is left behind if it fails before its first step, and the last
+/// checkpoint is kept if it fails later.
+TrainReport train(const Recipe& recipe, const TrainOptions& options);
+
+/// The object of `train --json` (interface.md), and a few lines for people.
+std::string report_json(const TrainReport& report);
+std::string report_text(const TrainReport& report);
+
+}  // namespace troika
