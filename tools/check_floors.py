@@ -1,7 +1,8 @@
-"""usage: check_floors.py FLOORS_FILE SOURCE_FOLDER
+"""usage: check_floors.py FLOORS_FILE SOURCE_FOLDER [DOCUMENT]
 
 Checks the includes of src/troika against the floors: each line of FLOORS_FILE, written by CMake from the USES lists, is
 "folder TORCH|- used folders...". Prints every include that a folder may not have, and exits 1 if there is one.
+The table "| folder | torch | may include |" in DOCUMENT must say the same as the lists.
 """
 
 import os
@@ -88,16 +89,39 @@ def check_sources(floors, source_folder):
     return errors
 
 
-def check(floors_file, source_folder):
+def check_table(floors, document):
+    """The document's table against the lists."""
+    rows = {}
+    with open(document, encoding="utf-8") as lines:
+        inside = False
+        for line in lines:
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if cells == ["folder", "torch", "may include"]:
+                inside = True
+            elif inside and not line.startswith("|"):
+                break
+            elif inside and not cells[0].startswith("-"):
+                rows[cells[0]] = (cells[1] == "yes", set(cells[2].split()) - {"-"})
+    errors = []
+    for name in sorted(floors.keys() | rows.keys()):
+        if rows.get(name) != floors.get(name):
+            torch, uses = floors.get(name, (False, set()))
+            right = f"| {name} | {'yes' if torch else 'no'} | {' '.join(sorted(uses)) or '-'} |"
+            errors.append(f"{document}: the row of {name} should be: {right if name in floors else 'gone'}")
+    return errors
+
+
+def check(floors_file, source_folder, document=None):
     floors = read_floors(floors_file)
     folders = {entry.name for entry in os.scandir(source_folder) if entry.is_dir()}
     errors = check_lists(floors, folders)
     known = {name: floors[name] for name in floors if name in folders}
-    return errors + check_sources(known, source_folder)
+    errors += check_sources(known, source_folder)
+    return errors + (check_table(floors, document) if document else [])
 
 
 def main(arguments):
-    if len(arguments) != 2:
+    if len(arguments) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
     errors = check(*arguments)

@@ -81,6 +81,18 @@ class Floors(unittest.TestCase):
         self.write("plan/plan.h", "")
         self.expect("plan", "without TORCH but uses parallel", floors=FLOORS + "plan - parallel\n")
 
+    def test_the_documents_table(self):
+        table = "# A\n\n| folder | torch | may include |\n| --- | --- | --- |\n| base | no | - |\n| comm | no | {} |\n{}\nend\n"
+        row = "| parallel | yes | base comm |\n"
+        document = os.path.join(self.root, "a.md")
+        for used, last, wrong in (("base", row, []), ("-", row, ["comm"]), ("base", "", ["parallel"]),
+                                  ("base", row.replace("yes", "no"), ["parallel"]), ("base", row + "| old | no | - |\n", ["old"])):
+            with open(document, "w", encoding="utf-8") as sink:
+                sink.write(table.format(used, last))
+            self.errors()
+            errors = check_floors.check(os.path.join(self.root, "floors.txt"), os.path.join(self.root, "troika"), document)
+            self.assertEqual([error.split("row of ")[1].split()[0] for error in errors], wrong)
+
 
 if __name__ == "__main__":
     unittest.main()
