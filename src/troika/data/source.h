@@ -44,7 +44,7 @@ struct Split {
 struct SplitOptions {
   enum class By { random, time } by = By::random;
   double validation = 0.1, test = 0.1;
-  std::string time_column;       // for By::time: the parts are whole later days (UTC) if there are enough of them
+  std::string time_column = {};  // for By::time: the parts are whole later days (UTC) if there are enough of them
   uint64_t seed = 0;             // for By::random: membership is a pure function of (seed, row)
 };
 
