@@ -72,6 +72,9 @@ void add_demo(CLI::App& app) {
   command->add_option("--csv", request->csv, "The CSV to pack to the recipe's data path")
       ->required()
       ->type_name("FILE");
+  command
+      ->add_option("--guess", request->guess, "A column that is an obvious guess of the target, to be beaten")
+      ->type_name("COLUMN");
   command->add_option("--output", request->output, "Folder for runs and the picture")
       ->required()
       ->type_name("DIR");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "troika/app_train/status.h"
+#include "troika/base/error.h"
 #include "troika/base/request.h"
 
 namespace troika {
@@ -11,17 +12,26 @@ namespace {
 
 int train_command(const TrainRequest& request) {
   const Recipe recipe = load_recipe(request);
+  const Path trace_folder = Path(request.trace).parent_path();
+  if (!trace_folder.empty() && !std::filesystem::is_directory(trace_folder)) {
+    fail_usage("--trace {}: there is no folder {}", request.trace, trace_folder.string());
+  }
   TrainOptions options;
   options.run_dir = request.run_dir.empty() ? default_run_dir(request.recipe) : Path(request.run_dir);
   options.resume = request.resume;
   options.overwrite = request.overwrite;
   options.quiet = request.quiet;
-  options.trace = request.trace;
+  options.record_trace = !request.trace.empty();
   const TrainReport report = train(recipe, options);
   if (request.json) {
     fmt::print("{}\n", report_json(report));
   } else {
     fmt::print("{}", report_text(report));
+  }
+  if (options.record_trace) {
+    const std::string title =
+        fmt::format("one training step, {} rank{}", report.trace.ranks, report.trace.ranks == 1 ? "" : "s");
+    write_whole(request.trace, draw_svg({report.trace}, {title}));
   }
   return report.finished ? 0 : 1;
 }

@@ -112,7 +112,7 @@ void RankLoop::step(int64_t done_here) {
   const int64_t micro_batches = work_.recipe.parallel.micro_batches;
   const int64_t number = at_.step + 1;
   const bool traced =
-      !run_.options.trace.empty() && number == std::min(run_.start.step + kTracedStep, work_.total_steps());
+      run_.options.record_trace && number == std::min(run_.start.step + kTracedStep, work_.total_steps());
   std::vector<Span>* const spans = traced ? &run_.spans[static_cast<size_t>(comm_.rank())] : nullptr;
   if (traced) {
     if (lead_) run_.trace_from = Clock::now();

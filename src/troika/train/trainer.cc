@@ -47,12 +47,11 @@ std::unique_ptr<Evaluator> evaluator(const Workload& work, const RowSet& rows) {
   return std::make_unique<Evaluator>(work, rows, work.ranks());
 }
 
-void draw_step(const TrainOptions& options, const std::vector<std::vector<Span>>& spans, int ranks) {
+Trace gathered(const std::vector<std::vector<Span>>& spans) {
   Trace trace;
-  trace.ranks = ranks;
+  trace.ranks = static_cast<int>(spans.size());
   for (const std::vector<Span>& lane : spans) trace.spans.insert(trace.spans.end(), lane.begin(), lane.end());
-  if (trace.spans.empty()) return;  // a run that ended before the traced step
-  write_whole(options.trace, draw_svg({trace}, {fmt::format("one training step, {} ranks", ranks)}));
+  return trace;
 }
 
 /// Rank threads; a failure after the first checkpoint says that there is one.
@@ -126,7 +125,7 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
       start, begin,   report, spans,    {}};
   run_ranks(run);
 
-  if (!options.trace.empty()) draw_step(options, spans, work.ranks());
+  report.trace = gathered(spans);
   if (report.finished) {
     const RowSet& rows = test ? work.split.test : work.split.validation;
     if (test || validation)

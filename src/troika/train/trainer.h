@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "troika/trace/trace.h"
 #include "troika/train/metrics.h"
 #include "troika/train/recipe.h"
 
@@ -16,8 +17,8 @@ struct TrainOptions {
   Path run_dir;
   bool resume = false;
   bool overwrite = false;
-  bool quiet = false;  // no progress
-  std::string trace;   // draw one step to this SVG file, "" for none
+  bool quiet = false;         // no progress
+  bool record_trace = false;  // one step into TrainReport::trace
   /// Called on rank 0's thread after every step with its number (from 1) and loss; returning false stops the
   /// run as Ctrl-C does.
   std::function<bool(int64_t step, double loss)> on_step;
@@ -44,6 +45,7 @@ struct TrainReport {
   int64_t micro_batches = 1;
   int64_t threads_per_rank = 1;
   StageReport stage;
+  Trace trace;  // of one step after warm-up, if asked for
   Path run_dir;
 };
 

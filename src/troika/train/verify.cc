@@ -24,29 +24,6 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return out;
 }
 
-PlainOptimizer plain_optimizer(const Optimizer& o) {
-  PlainOptimizer out;
-  switch (o.kind) {
-    case Optimizer::Kind::sgd:
-      out.name = "sgd";
-      break;
-    case Optimizer::Kind::adam:
-      out.name = "adam";
-      break;
-    case Optimizer::Kind::adamw:
-      out.name = "adamw";
-      break;
-  }
-  out.learning_rate = o.learning_rate;
-  out.weight_decay = o.weight_decay;
-  out.momentum = o.momentum;
-  out.nesterov = o.nesterov;
-  out.beta1 = o.beta1;
-  out.beta2 = o.beta2;
-  out.epsilon = o.epsilon;
-  return out;
-}
-
 double largest(const at::Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
 
 double factor_of(const at::Tensor& x, const at::Tensor& y) {
@@ -265,6 +242,29 @@ std::optional<Difference> compare_with_micro_batched(const VerifyWork& work, con
 }
 
 }  // namespace
+
+PlainOptimizer plain_optimizer(const Optimizer& o) {
+  PlainOptimizer out;
+  switch (o.kind) {
+    case Optimizer::Kind::sgd:
+      out.name = "sgd";
+      break;
+    case Optimizer::Kind::adam:
+      out.name = "adam";
+      break;
+    case Optimizer::Kind::adamw:
+      out.name = "adamw";
+      break;
+  }
+  out.learning_rate = o.learning_rate;
+  out.weight_decay = o.weight_decay;
+  out.momentum = o.momentum;
+  out.nesterov = o.nesterov;
+  out.beta1 = o.beta1;
+  out.beta2 = o.beta2;
+  out.epsilon = o.epsilon;
+  return out;
+}
 
 VerifyResult verify(const VerifyWork& work, at::ScalarType precision, const Engine& engine) {
   VerifyResult result;

@@ -9,6 +9,7 @@
 
 #include "troika/base/split.h"
 #include "troika/parallel/replica.h"
+#include "troika/train/plain.h"
 
 namespace troika {
 
@@ -26,6 +27,9 @@ struct VerifyWork {
   /// Samples [begin, end) of that global batch, floating point inputs and targets as `dtype`.
   std::function<Batch(int64_t step, Range samples, at::ScalarType dtype)> batch;
 };
+
+/// The same optimizer under torch's names.
+PlainOptimizer plain_optimizer(const Optimizer& optimizer);
 
 /// What the engine made of one step. Outer index: rank.
 struct StepRecord {

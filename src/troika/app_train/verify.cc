@@ -1,0 +1,160 @@
+// troika verify: proves on the user's own model and data that the parallel run equals the serial one.
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "troika/app_train/status.h"
+#include "troika/app_train/verify_work.h"
+#include "troika/base/error.h"
+#include "troika/base/progress.h"
+#include "troika/base/request.h"
+
+namespace troika {
+namespace {
+
+/// The rows of the steps to verify. The source only goes forward; the references look back one step at the
+/// most.
+class StepRows {
+ public:
+  explicit StepRows(const Workload& work) : work_(work) {}
+
+  RowBuffer part(int64_t step, Range samples) {
+    const std::lock_guard lock(mutex_);
+    const RowBuffer& whole = rows_of(step);
+    RowBuffer out;
+    out.rows = samples.size();
+    const auto slice = [&](const auto& from, auto& to, int64_t columns) {
+      to.assign(from.begin() + samples.begin * columns, from.begin() + samples.end * columns);
+    };
+    slice(whole.floats, out.floats, work_.dataset.float_columns);
+    slice(whole.ints, out.ints, work_.dataset.int_columns);
+    return out;
+  }
+
+ private:
+  const RowBuffer& rows_of(int64_t step) {
+    if (step == step_) return rows_;
+    if (!source_ || step < step_) source_ = open_training_source(work_, 1);
+    const StepPlace place = place_of_step(work_, step);
+    source_->gather(0, place.epoch, place.positions, rows_);
+    step_ = step;
+    return rows_;
+  }
+
+  const Workload& work_;
+  std::mutex mutex_;
+  std::unique_ptr<BatchSource> source_;
+  int64_t step_ = -1;
+  RowBuffer rows_;
+};
+
+const char* name_of(at::ScalarType type) { return type == at::kDouble ? "float64" : "float32"; }
+
+std::string to_json(const VerifyResult& result, const Workload& work, const VerifyWork& verified,
+                    at::ScalarType precision) {
+  nlohmann::ordered_json json;
+  json["equal"] = result.equal;
+  json["reference"] = "plain";
+  json["bitwise"] = result.bitwise;
+  json["max_abs_diff"] = result.max_abs_diff;
+  json["max_rel_diff"] = result.max_rel_diff;
+  json["tolerance"] = result.tolerance;
+  const Mesh& mesh = *work.recipe.parallel.mesh;
+  json["mesh"] = {{"data", mesh.data}, {"pipeline", mesh.pipeline}, {"tensor", mesh.tensor}};
+  json["schedule"] = "none";
+  json["micro_batches"] = verified.micro_batches;
+  json["weights"] = work.recipe.parallel.weights;
+  json["precision"] = name_of(precision);
+  json["steps"] = verified.steps;
+  json["exact"] = true;
+  json["compared"] = {{"losses", result.losses},
+                      {"gradients", result.gradients},
+                      {"weights", result.weights},
+                      {"buffers", result.buffers}};
+  json["first_difference"] = nullptr;
+  if (const auto& first = result.first_difference) {
+    json["first_difference"] = {{"step", first->step},
+                                {"what", first->what},
+                                {"parameter", first->parameter},
+                                {"factor", first->factor},
+                                {"likely_cause", first->likely_cause}};
+  }
+  return json.dump(2);
+}
+
+std::string to_text(const VerifyResult& result, const Workload& work, const VerifyWork& verified,
+                    at::ScalarType precision) {
+  std::string text = fmt::format(
+      "{}: {} ranks, {} weights, {} micro-batch{}, {} steps\n"
+      "  against the plain run, {}: {} (largest relative difference {:.2g}, tolerance {:.0g})\n"
+      "  against one thread that computes the same pieces, {}: {}\n"
+      "  compared: {} losses, {} gradients, {} weights, {} buffers\n",
+      result.equal && result.bitwise ? "equal" : "NOT EQUAL", verified.ranks, work.recipe.parallel.weights,
+      verified.micro_batches, verified.micro_batches == 1 ? "" : "es", verified.steps, name_of(precision),
+      result.equal ? "equal" : "not equal", result.max_rel_diff, result.tolerance,
+      name_of(verified.options.dtype), result.bitwise ? "equal bit for bit" : "not bit for bit",
+      result.losses, result.gradients, result.weights, result.buffers);
+  if (const auto& first = result.first_difference) {
+    text += fmt::format("  first difference: step {}, {} {}: {:.6g} times the serial one; likely cause: {}\n",
+                        first->step, first->what, first->parameter, first->factor, first->likely_cause);
+  }
+  return text;
+}
+
+/// verify never chooses by itself: the recipe's ranks if there are several, else two.
+Recipe with_several_ranks(Recipe recipe, Progress& progress) {
+  ParallelRecipe& parallel = recipe.parallel;
+  const int64_t ranks = parallel.mesh ? parallel.mesh->ranks() : parallel.ranks.value_or(1);
+  if (ranks > 1) return recipe;
+  progress.line("the recipe has no mesh of several ranks: verifying data=2");
+  parallel.ranks = 2;
+  parallel.mesh = Mesh{2, 1, 1};
+  return recipe;
+}
+
+int verify_command(const VerifyRequest& request) {
+  Progress progress(request.quiet);
+  const Workload work = prepare(with_several_ranks(load_recipe(request), progress));
+  const VerifyWork verified = verify_work(work, request.steps);
+  const at::ScalarType precision = request.precision == "float32" ? at::kFloat : at::kDouble;
+  const VerifyResult result = verify(verified, precision);
+  if (request.json) {
+    fmt::print("{}\n", to_json(result, work, verified, precision));
+  } else {
+    fmt::print("{}", to_text(result, work, verified, precision));
+  }
+  return result.equal && result.bitwise ? 0 : 1;
+}
+
+}  // namespace
+
+VerifyWork verify_work(const Workload& work, int64_t steps) {
+  const auto rows = std::make_shared<StepRows>(work);
+  VerifyWork out;
+  out.layers = work.layers;
+  out.loss = work.loss;
+  out.options = replica_options(work);
+  out.ranks = work.ranks();
+  out.micro_batches = static_cast<int>(work.recipe.parallel.micro_batches);
+  out.threads_per_rank = static_cast<int>(*work.recipe.parallel.threads_per_rank);
+  out.steps = steps;
+  out.batch_size = [&work](int64_t step) { return place_of_step(work, step).positions.size(); };
+  out.batch = [&work, rows](int64_t step, Range samples, at::ScalarType dtype) {
+    Batch batch = make_batch(work, rows->part(step, samples));
+    const auto convert = [dtype](at::Tensor& t) {
+      if (t.is_floating_point()) t = t.to(dtype);
+    };
+    for (at::Tensor& input : batch.inputs) convert(input);
+    convert(batch.target);
+    return batch;
+  };
+  return out;
+}
+
+}  // namespace troika
+
+extern "C" int troika_verify(const troika::VerifyRequest& request) {
+  return troika::status_of([&] { return troika::verify_command(request); });
+}
