@@ -2,7 +2,8 @@
 //
 // Layout (docs/dataset_format.md): a folder with manifest.json and shards of about 64 MiB. Shard k has
 //   x-00000k.npy  float32 [rows, float_columns]: numbers, booleans (0/1) and category codes; null = NaN
-//   i-00000k.npy  int64   [rows, int_columns]: timestamps (ns since 1970 UTC), whole numbers that float32 would
+//   i-00000k.npy  int64   [rows, int_columns]: timestamps (ns since 1970 UTC), whole numbers that float32
+//   would
 //                 change (beyond 2^24); null = INT64_MIN; absent if there are none
 // both row-major and plain: numpy.load opens them. Rows keep the order of the source.
 // Threading: values; const access from any thread.
@@ -19,7 +20,8 @@ namespace troika {
 constexpr int kDatasetFormat = 1;
 
 enum class ColumnType { number, integer, boolean, category, timestamp };
-std::string_view name_of(ColumnType type);  // as in the manifest and `pack --json`: float, int, bool, category, timestamp
+std::string_view name_of(
+    ColumnType type);  // as in the manifest and `pack --json`: float, int, bool, category, timestamp
 
 /// Which array of a shard holds a column.
 enum class Storage { floats, ints };
@@ -28,7 +30,7 @@ struct Column {
   std::string name;
   ColumnType type = ColumnType::number;
   Storage storage = Storage::floats;
-  int index = 0;                        // column within that array
+  int index = 0;  // column within that array
   int64_t nulls = 0;
   double minimum = 0, maximum = 0;      // over non-null values (numbers, codes, ns); 0 if all are null
   double mean = 0, deviation = 0;       // population standard deviation; number, integer and boolean only
@@ -37,9 +39,10 @@ struct Column {
 
 struct Shard {
   int64_t rows = 0;
-  std::string floats_file, ints_file;                       // names in the folder; "" if there is no such array
-  std::vector<uint64_t> floats_checksums, ints_checksums;   // xxHash64 of each checksum_block_bytes of the whole file
-  int64_t floats_bytes = 0, ints_bytes = 0;                 // size of the whole file
+  std::string floats_file, ints_file;  // names in the folder; "" if there is no such array
+  std::vector<uint64_t> floats_checksums,
+      ints_checksums;                        // xxHash64 of each checksum_block_bytes of the whole file
+  int64_t floats_bytes = 0, ints_bytes = 0;  // size of the whole file
 };
 
 struct Dataset {
@@ -55,15 +58,18 @@ struct Dataset {
   std::string source_path;
   uint64_t source_bytes = 0, source_fingerprint = 0;
   int64_t rejected_rows = 0;
+  std::vector<std::string> left_out;  // columns with more different texts than the importer holds
 
   /// Bytes of one row over both arrays.
-  int64_t row_bytes() const { return 4 * static_cast<int64_t>(float_columns) + 8 * static_cast<int64_t>(int_columns); }
+  int64_t row_bytes() const {
+    return 4 * static_cast<int64_t>(float_columns) + 8 * static_cast<int64_t>(int_columns);
+  }
   /// Throws UsageError that names the nearest column and lists them.
   const Column& column(std::string_view name) const;
 };
 
-/// Reads and checks manifest.json and the sizes and headers of all shards (not the checksums). Throws Error naming the
-/// file and the field if anything is off.
+/// Reads and checks manifest.json and the sizes and headers of all shards (not the checksums). Throws Error
+/// naming the file and the field if anything is off.
 Dataset open_dataset(const Path& folder);
 
 /// The manifest as text; open_dataset's inverse.

@@ -1,0 +1,200 @@
+// troika pack: CSV files to a dataset.
+#include <nlohmann/json.hpp>
+
+#include "troika/app/commands.h"
+#include "troika/app/table.h"
+#include "troika/base/cpu.h"
+#include "troika/base/error.h"
+#include "troika/base/interrupt.h"
+#include "troika/base/memory.h"
+#include "troika/base/progress.h"
+#include "troika/base/text.h"
+#include "troika/data/manifest.h"
+#include "troika/data/pack.h"
+
+namespace troika {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PackRequest {
+  std::vector<std::string> files;
+  std::string output;
+  bool overwrite = false;
+  int threads = 0;
+  bool json = false;
+  bool sniff = false;
+  bool quiet = false;
+};
+
+// More threads than this don't read faster, and each holds a block.
+constexpr int kMostThreads = 16;
+
+std::string delimiter_name(char delimiter) {
+  return delimiter == '\t' ? "tab" : fmt::format("\"{}\"", delimiter);
+}
+
+double rate(uint64_t bytes, double seconds) {
+  return static_cast<double>(bytes) / 1e6 / std::max(seconds, 1e-9);
+}
+
+Json sniff_json(const Sniff& sniff) {
+  Json json{{"delimiter", std::string(1, sniff.dialect.delimiter)},
+            {"newline", std::string(1, sniff.dialect.newline)},
+            {"sample_rows", sniff.sample_rows}};
+  json["columns"] = Json::array();
+  for (const SniffedColumn& column : sniff.columns) {
+    json["columns"].push_back({{"name", column.name},
+                               {"type", name_of(shape_of(column.kinds).type)},
+                               {"example", printable(column.example, 200)},
+                               {"nulls", column.nulls}});
+  }
+  return json;
+}
+
+std::string sniff_table(const Sniff& sniff, const std::string& file) {
+  Table table({"column", "type", "example", "nulls in sample"}, {false, false, false, true});
+  for (const SniffedColumn& column : sniff.columns) {
+    table.add({printable(column.name, 40), std::string(name_of(shape_of(column.kinds).type)),
+               printable(column.example, 30), with_commas(column.nulls)});
+  }
+  return fmt::format("{}: {} between fields, {} rows sampled{}\n{}", file,
+                     delimiter_name(sniff.dialect.delimiter), with_commas(sniff.sample_rows),
+                     sniff.packing == Packing::none ? "" : " from the beginning (the file is packed)",
+                     table.text());
+}
+
+std::string widened_text(const WidenedColumn& column) {
+  std::string text =
+      fmt::format("column \"{}\": {}{}, the sample said {}{}; read once more", printable(column.name, 60),
+                  name_of(column.found.type), column.found.storage == Storage::ints ? " (int64)" : "",
+                  name_of(column.sampled.type), column.sampled.storage == Storage::ints ? " (int64)" : "");
+  if (column.line > 0) {
+    text += fmt::format(" because of {} line {}: {}", column.file, with_commas(column.line),
+                        printable(column.text, 40));
+  }
+  return text;
+}
+
+std::vector<std::string> warnings(const PackReport& report) {
+  std::vector<std::string> lines;
+  for (const std::string& name : report.dataset.left_out) {
+    lines.push_back(
+        fmt::format("column \"{}\" is left out: it has more different texts than the memory for categories "
+                    "holds",
+                    printable(name, 60)));
+  }
+  for (const NumberLoss& loss : report.losses) {
+    const std::string column = fmt::format("column \"{}\"", printable(loss.name, 60));
+    if (loss.beyond_float > 0) {
+      lines.push_back(fmt::format("{}: {} numbers are too large for float32 and became null", column,
+                                  with_commas(loss.beyond_float)));
+    }
+    if (loss.infinite > 0)
+      lines.push_back(fmt::format("{}: {} infinities", column, with_commas(loss.infinite)));
+    if (loss.rounded_integers) {
+      lines.push_back(fmt::format(
+          "{}: whole numbers beyond 16,777,216 beside fractions were rounded to float32", column));
+    }
+  }
+  return lines;
+}
+
+std::string columns_table(const Dataset& dataset) {
+  Table table({"column", "type", "nulls", "min", "max", "mean"}, {false, false, true, true, true, true});
+  for (const Column& column : dataset.columns) table.add(column_summary(column));
+  return table.text();
+}
+
+std::string summary(const PackReport& report, const std::string& output) {
+  const Dataset& dataset = report.dataset;
+  std::string text =
+      fmt::format("{}\n{}: {} rows, {} columns, {}; {:.0f} MB/s, {}, peak memory {}\n",
+                  columns_table(dataset), output, with_commas(dataset.rows), dataset.columns.size(),
+                  human_bytes(static_cast<double>(dataset.rows * dataset.row_bytes())),
+                  rate(report.text_bytes * static_cast<uint64_t>(report.passes), report.seconds),
+                  human_seconds(report.seconds), human_bytes(static_cast<double>(peak_rss_bytes())));
+  for (const WidenedColumn& column : report.widened) text += "note: " + widened_text(column) + "\n";
+  for (const std::string& line : warnings(report)) text += "warning: " + line + "\n";
+  if (dataset.rejected_rows > 0) {
+    text += fmt::format("{} rows were rejected; all of them are in {}/{}, the first:\n",
+                        with_commas(dataset.rejected_rows), output, kRejectsName);
+    for (const RejectedRow& row : report.first_rejects) {
+      text += fmt::format("  {} line {}: {}: {}\n", row.file, row.line, row.reason, row.text);
+    }
+  }
+  return text;
+}
+
+Json report_json(const PackReport& report) {
+  const Dataset& dataset = report.dataset;
+  Json json{{"rows", dataset.rows},          {"rejected", dataset.rejected_rows},
+            {"bytes_in", report.text_bytes}, {"file_bytes", report.file_bytes},
+            {"seconds", report.seconds},     {"peak_rss_bytes", peak_rss_bytes()},
+            {"passes", report.passes},       {"shards", dataset.shards.size()}};
+  json["columns"] = Json::array();
+  for (const Column& column : dataset.columns) json["columns"].push_back(column_json(column));
+  json["left_out"] = dataset.left_out;
+  json["warnings"] = Json::array();
+  for (const WidenedColumn& column : report.widened) json["warnings"].push_back(widened_text(column));
+  for (const std::string& line : warnings(report)) json["warnings"].push_back(line);
+  return json;
+}
+
+void run_pack(const PackRequest& request) {
+  const Sniff sniff = sniff_csv(request.files.front());
+  if (request.sniff) {
+    if (request.json)
+      fmt::print("{}\n", sniff_json(sniff).dump(2));
+    else
+      fmt::print("{}", sniff_table(sniff, request.files.front()));
+    return;
+  }
+  if (request.output.empty())
+    fail_usage("--output is missing: where shall the dataset be? (--sniff needs none)");
+  if (!request.quiet) fmt::print(stderr, "{}", sniff_table(sniff, request.files.front()));
+  PackOptions options;
+  options.files.assign(request.files.begin(), request.files.end());
+  options.output = request.output;
+  options.overwrite = request.overwrite;
+  options.threads = std::min(kMostThreads, request.threads > 0 ? request.threads : usable_cores());
+  const InterruptGuard guard;
+  PackReport report;
+  {
+    Progress progress(request.quiet);
+    report = pack(options, sniff, [&](const PackProgress& at) {
+      if (!progress.due()) return;
+      progress.update(
+          fmt::format("packing{}: {} rows, {:.0f} MB/s", at.pass > 1 ? ", once more with wider types" : "",
+                      with_commas(at.rows), rate(at.text_bytes, at.pass_seconds)),
+          static_cast<double>(at.file_bytes_done), static_cast<double>(at.file_bytes));
+    });
+  }
+  if (!request.quiet) fmt::print(stderr, "\n{}", summary(report, request.output));
+  if (request.json) fmt::print("{}\n", report_json(report).dump(2));
+}
+
+}  // namespace
+
+void add_pack(CLI::App& app) {
+  auto* const command = app.add_subcommand("pack", "Turn CSV files into a dataset that training reads fast");
+  const auto request = std::make_shared<PackRequest>();
+  command
+      ->add_option("files", request->files,
+                   "CSV files with a header: plain, .gz, .zst or .zip; all of one kind")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("-o,--output", request->output, "The dataset: a folder that doesn't exist yet")
+      ->type_name("DATASET");
+  command->add_flag("--overwrite", request->overwrite, "Replace the dataset that is there");
+  command->add_option("--threads", request->threads, "Threads (default: all usable cores)")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--sniff", request->sniff, "Only print how the file would be read");
+  command->add_flag("--json", request->json,
+                    "Print one JSON object on standard output, and nothing else there");
+  command->add_flag("--quiet", request->quiet, "No progress and no summary");
+  command->footer("Example: troika pack flights.csv.zip -o flights");
+  command->callback([request] { run_pack(*request); });
+}
+
+}  // namespace troika

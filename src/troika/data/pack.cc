@@ -1,0 +1,177 @@
+#include "troika/data/pack.h"
+
+#include <algorithm>
+
+#include "troika/base/clock.h"
+#include "troika/base/error.h"
+#include "troika/base/text.h"
+#include "troika/data/manifest.h"
+#include "troika/data/pack_pass.h"
+
+namespace troika {
+namespace {
+
+// Two at most: the first pass sees every cell, so the second one knows.
+constexpr int kMostPasses = 3;
+
+void require_replaceable(const PackOptions& options) {
+  std::error_code error;
+  if (!options.overwrite || !std::filesystem::exists(options.output, error)) return;
+  const bool folder = std::filesystem::is_directory(options.output, error);
+  if (folder && (std::filesystem::is_empty(options.output, error) ||
+                 std::filesystem::exists(options.output / kManifestName, error))) {
+    return;
+  }
+  fail_usage("{} is no dataset, so --overwrite won't remove it; choose another name",
+             options.output.string());
+}
+
+void clear_folder(const Path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove(entry.path());
+}
+
+void require_rows(const PackPass& pass, const PackOptions& options) {
+  if (pass.rows > 0) return;
+  const std::string files =
+      options.files.size() == 1 ? options.files[0].string() : fmt::format("{} files", options.files.size());
+  if (pass.rejected == 0) fail("{}: a header, but no rows under it; nothing was packed", files);
+  const RejectedRow& first = pass.first_rejects.front();
+  fail("{}: all {} rows were rejected, nothing was packed; the first one, line {}: {}: {}", files,
+       with_commas(pass.rejected), first.line, first.reason, first.text);
+}
+
+Column finished_column(const SniffedColumn& sniffed, ColumnResult& result, int index) {
+  Column column;
+  column.name = sniffed.name;
+  const ColumnShape shape = shape_of(result.kinds);
+  column.type = shape.type;
+  column.storage = shape.storage;
+  column.index = index;
+  column.nulls = result.nulls;
+  switch (shape.type) {
+    case ColumnType::number:
+    case ColumnType::integer:
+    case ColumnType::boolean:
+      column.mean = result.moments.mean;
+      column.deviation = result.moments.deviation();
+      [[fallthrough]];
+    case ColumnType::timestamp:
+      column.minimum = result.moments.minimum;
+      column.maximum = result.moments.maximum;
+      break;
+    case ColumnType::category:
+      column.categories = result.dictionary.take();
+      column.maximum = column.categories.empty() ? 0 : static_cast<double>(column.categories.size() - 1);
+      break;
+  }
+  return column;
+}
+
+Dataset finished_dataset(const PackOptions& options, const Sniff& sniff, PackPass& pass) {
+  Dataset dataset;
+  dataset.folder = options.output;
+  dataset.rows = pass.rows;
+  dataset.rejected_rows = pass.rejected;
+  dataset.float_columns = pass.layout().float_columns;
+  dataset.int_columns = pass.layout().int_columns;
+  dataset.checksum_block_bytes = options.checksum_block_bytes;
+  for (size_t i = 0; i < sniff.columns.size(); ++i) {
+    if (pass.layout().readers[i] == CellReader::skip) {
+      dataset.left_out.push_back(sniff.columns[i].name);
+    } else {
+      dataset.columns.push_back(finished_column(sniff.columns[i], pass.columns[i], pass.layout().indices[i]));
+    }
+  }
+  dataset.shards = std::move(pass.shards);
+  for (const Path& file : options.files) {
+    dataset.source_path += (dataset.source_path.empty() ? "" : ", ") + file.string();
+  }
+  dataset.source_bytes = pass.text_bytes;
+  dataset.source_fingerprint = pass.fingerprint;
+  return dataset;
+}
+
+// The readers that the whole truth asks for; `changed` says which columns they differ for.
+std::vector<CellReader> corrected_readers(const PackPass& pass) {
+  std::vector<CellReader> readers = pass.layout().readers;
+  for (size_t i = 0; i < readers.size(); ++i) {
+    if (readers[i] == CellReader::skip) continue;
+    const CellReader found = reader_of(shape_of(pass.columns[i].kinds));
+    readers[i] = pass.columns[i].left_out && found == CellReader::category ? CellReader::skip : found;
+  }
+  return readers;
+}
+
+void note_widened(const PackPass& pass, const std::vector<CellReader>& corrected, const PackOptions& options,
+                  const Sniff& sniff, PackReport& report) {
+  for (size_t i = 0; i < corrected.size(); ++i) {
+    if (corrected[i] == pass.layout().readers[i] || corrected[i] == CellReader::skip) continue;
+    const ColumnResult& column = pass.columns[i];
+    WidenedColumn widened{
+        sniff.columns[i].name, shape_of(sniff.columns[i].kinds), shape_of(column.kinds), "", 0, ""};
+    if (column.contradiction) {
+      widened.file = options.files[column.contradiction_file].string();
+      widened.line = column.contradiction->line;
+      widened.text = column.contradiction->text;
+    }
+    report.widened.push_back(std::move(widened));
+  }
+}
+
+void note_losses(const PackPass& pass, const Sniff& sniff, PackReport& report) {
+  for (size_t i = 0; i < pass.columns.size(); ++i) {
+    const ColumnResult& column = pass.columns[i];
+    const bool rounded =
+        shape_of(column.kinds).type == ColumnType::number && column.kinds.has(CellKind::wide_integer);
+    if (column.beyond_float > 0 || column.infinite > 0 || rounded) {
+      report.losses.push_back({sniff.columns[i].name, column.beyond_float, column.infinite, rounded});
+    }
+  }
+}
+
+void seal(const Dataset& dataset, FolderInProgress& folder, PackReport& report) {
+  const std::string manifest = manifest_json(dataset);
+  write_whole(folder.path() / kManifestName, manifest);
+  report.dataset = parse_manifest(manifest, folder.path() / kManifestName);
+  report.dataset.folder = dataset.folder;
+  folder.commit();
+}
+
+}  // namespace
+
+PackReport pack(const PackOptions& options, const Sniff& sniff,
+                const std::function<void(const PackProgress&)>& progress) {
+  const auto start = Clock::now();
+  require_replaceable(options);
+  for (const Path& file : options.files) open_to_read(file);  // a missing one is said before the work begins
+  FolderInProgress folder(options.output, options.overwrite);
+  PackReport report;
+  std::vector<CellReader> readers;
+  for (const SniffedColumn& column : sniff.columns) readers.push_back(reader_of(shape_of(column.kinds)));
+  for (report.passes = 1;; ++report.passes) {
+    PackPass pass(options, sniff, readers, folder.path());
+    pass.run(report.passes, progress);
+    require_rows(pass, options);
+    std::vector<CellReader> corrected = corrected_readers(pass);
+    if (std::ranges::all_of(corrected, [](CellReader reader) { return reader == CellReader::skip; })) {
+      fail("every column has more different texts than fit into {}; nothing was packed",
+           human_bytes(static_cast<double>(options.dictionary_bytes)));
+    }
+    if (corrected == readers && !pass.contradicted()) {
+      note_losses(pass, sniff, report);
+      report.text_bytes = pass.text_bytes;
+      for (const Path& file : options.files) report.file_bytes += std::filesystem::file_size(file);
+      report.first_rejects = pass.first_rejects;
+      seal(finished_dataset(options, sniff, pass), folder, report);
+      report.seconds = seconds_since(start);
+      return report;
+    }
+    if (report.passes == kMostPasses)
+      fail("the files changed while they were read; nothing was packed, try again");
+    note_widened(pass, corrected, options, sniff, report);
+    readers = std::move(corrected);
+    clear_folder(folder.path());
+  }
+}
+
+}  // namespace troika
