@@ -7,6 +7,8 @@
 #include "support/comm_conformance.h"
 #include "support/comm_faults.h"
 #include "troika/base/cpu.h"
+#include "troika/comm/inproc/group.h"
+#include "troika/comm/inproc/thread_communicator.h"
 
 namespace troika::testing {
 namespace {
@@ -83,6 +85,23 @@ TEST(ThreadRanks, TheFirstCauseWins) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "rank 1: first");
   }
+}
+
+TEST(ThreadRanks, AFailureWakesASleepingRank) {
+  inproc::Group group(2, {600, true});
+  std::string said;
+  std::thread sleeper([&] {
+    inproc::ThreadCommunicator comm(group, 0);
+    try {
+      comm.barrier();
+    } catch (const Error& error) {
+      said = error.what();
+    }
+  });
+  while (group.state(0).waits_for.load() != 1) std::this_thread::yield();  // set just before it sleeps
+  group.abort(1, std::make_exception_ptr(Error("the disk is full")));
+  sleeper.join();
+  EXPECT_EQ(said, "ended because of rank 1: the disk is full");
 }
 
 TEST(ThreadRanks, AFailureThatIsSwallowedIsStillReported) {

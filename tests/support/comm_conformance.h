@@ -293,6 +293,24 @@ TEST_P(CommConformance, SumsUnderWayFinishInAnyOrder) {
   });
 }
 
+TEST_P(CommConformance, SumsUnderWayGoOnInOtherWaits) {
+  run([&](Communicator& comm) {
+    Buffer own(ElementType::float32, 4001);
+    own.fill([&](int64_t i) { return whole_number(comm.rank(), i); });
+    Buffer done(ElementType::int64, 1);
+    const auto request = comm.start_all_reduce_sum(own.elements());
+    // Rank 0 first waits for messages that the others send after the sum: they need its part of it.
+    if (comm.rank() != 0) {
+      comm.wait(*request);
+      comm.send(done.elements(), 0, 0);
+    } else {
+      for (int peer = 1; peer < comm.size(); ++peer) comm.receive(done.elements(), peer, 0);
+      comm.wait(*request);
+    }
+    expect_elements(own, [&](int64_t i) { return sum_over_ranks(comm.size(), i); });
+  });
+}
+
 TEST_P(CommConformance, ALongMixOfCalls) {
   run([&](Communicator& comm) {
     std::mt19937 same(7);  // the same decisions on every rank
