@@ -1,8 +1,8 @@
 // Shared weights: no rank writes them before every rank's last backward of the step, and no rank reads them
 // before every slice is written. Each rank in turn is held up at the two places where a missing wait would
 // show, until the others have gone as far as they can.
-#include <gtest/gtest.h>
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 
 #include <condition_variable>
 #include <mutex>

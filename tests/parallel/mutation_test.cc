@@ -2,8 +2,8 @@
 // without it must pass.
 #include "support/mutations.h"
 
-#include <gtest/gtest.h>
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 
 #include "support/small_models.h"
 #include "troika/comm/rank_group.h"

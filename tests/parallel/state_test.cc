@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
 
 #include "support/small_models.h"
 #include "troika/base/error.h"

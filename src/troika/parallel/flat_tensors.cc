@@ -67,11 +67,23 @@ void point_into(const at::Tensor& flat, const FlatLayout::Entry& entry, at::Tens
   parameter.set_data(view_of(flat, entry));
 }
 
-void bind_gradients(const std::vector<NamedTensor>& parameters, const FlatLayout& layout,
-                    const at::Tensor& gradient) {
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i].tensor.mutable_grad() = view_of(gradient, layout.entries[i]);
+void drop_gradients(const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& p : parameters) p.tensor.mutable_grad().reset();
+}
+
+const void* gradient_of(const NamedTensor& parameter) {
+  at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!gradient.defined()) return nullptr;
+  if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
+  if (!gradient.is_contiguous()) gradient = gradient.contiguous();
+  if (gradient.scalar_type() != parameter.tensor.scalar_type() ||
+      gradient.sizes() != parameter.tensor.sizes()) {
+    fail(
+        "the gradient of parameter \"{}\" has another type or shape than the parameter: leave .grad to "
+        "backward",
+        parameter.name);
   }
+  return gradient.const_data_ptr();
 }
 
 }  // namespace troika

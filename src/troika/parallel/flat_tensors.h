@@ -11,13 +11,11 @@
 
 namespace troika {
 
-/// The buffers that one rank works on. Several ranks may have the same weights and moments.
+/// The buffers that one rank works on. Several ranks may have the same ones.
 struct FlatBuffers {
   FlatLayout layout;
   at::Tensor weights;
   std::vector<at::Tensor> moments;  // as moment_names()
-  at::Tensor gradient;              // of this rank
-  std::vector<uint8_t> touched;     // by parameter: this rank has a gradient for it in this step
 };
 
 /// float32 or float64; throws UsageError for another type or if there is nothing to train.
@@ -38,8 +36,11 @@ void move_into(const at::Tensor& flat, const FlatLayout::Entry& entry, at::Tenso
 /// Makes the place in `flat` the parameter's storage; its own numbers are dropped.
 void point_into(const at::Tensor& flat, const FlatLayout::Entry& entry, at::Tensor parameter);
 
-/// Every parameter's .grad becomes a view of `gradient`.
-void bind_gradients(const std::vector<NamedTensor>& parameters, const FlatLayout& layout,
-                    const at::Tensor& gradient);
+/// Makes every .grad undefined, so that backward leaves its own tensor there instead of adding to one.
+void drop_gradients(const std::vector<NamedTensor>& parameters);
+
+/// The memory of a parameter's .grad in the parameter's element order, or null if it has none. A .grad that
+/// isn't dense and contiguous is replaced by one that is.
+const void* gradient_of(const NamedTensor& parameter);
 
 }  // namespace troika

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "troika/base/error.h"
@@ -18,15 +19,13 @@ constexpr int64_t kBlock = 512;
 template <typename T>
 struct Numbers {
   T learning_rate, weight_decay, momentum, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
-  T decay_factor;     // AdamW: 1 - learning rate * weight decay
-  T step_size;        // Adam: learning rate / (1 - beta1^t)
-  T root_correction;  // Adam: sqrt(1 - beta2^t)
-  T weight;           // of the global batch
+  T decay_factor;  // AdamW: 1 - learning rate * weight decay
+  T step_size, root_correction, weight;
 };
 
 template <typename T>
-Numbers<T> numbers_of(const Optimizer& o, double weight, int64_t step) {
-  const double t = static_cast<double>(step);
+Numbers<T> narrowed(const UpdateNumbers& n) {
+  const Optimizer& o = n.optimizer;
   return {static_cast<T>(o.learning_rate),
           static_cast<T>(o.weight_decay),
           static_cast<T>(o.momentum),
@@ -36,44 +35,45 @@ Numbers<T> numbers_of(const Optimizer& o, double weight, int64_t step) {
           static_cast<T>(1 - o.beta2),
           static_cast<T>(o.epsilon),
           static_cast<T>(1 - o.learning_rate * o.weight_decay),
-          static_cast<T>(o.learning_rate / (1 - std::pow(o.beta1, t))),
-          static_cast<T>(std::sqrt(1 - std::pow(o.beta2, t))),
-          static_cast<T>(weight)};
+          static_cast<T>(n.step_size),
+          static_cast<T>(n.root_correction),
+          static_cast<T>(n.weight)};
 }
 
-// The sum of the ranks' gradients in rank order, over the weight; zeroes them. Nonzero if an element isn't
-// finite.
+using Gradients = std::span<const void* const>;
+
+// The sum of the ranks' gradients in rank order, over the weight. Nonzero if an element isn't finite.
 template <typename T>
-TROIKA_INLINE int take_mean(std::span<void* const> gradients, int64_t begin, int64_t n, T weight, T* mean) {
+TROIKA_INLINE int take_mean(Gradients gradients, int64_t offset, int64_t n, T weight, T* mean) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
   const Bits exponent = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());
+  const auto part = [&](size_t rank) {
+    return gradients[rank] == nullptr ? nullptr : static_cast<const T*>(gradients[rank]) + offset;
+  };
   T* __restrict out = mean;
-  T* __restrict first = static_cast<T*>(gradients[0]) + begin;
   const size_t ranks = gradients.size();
-  Bits bad = 0;
-  if (ranks == 1) {
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = first[i] / weight;
-      first[i] = 0;
-    }
+  if (ranks == 2 && part(0) != nullptr && part(1) != nullptr) {
+    const T* a = part(0);
+    const T* b = part(1);
+    for (int64_t i = 0; i < n; ++i) out[i] = (a[i] + b[i]) / weight;
+  } else if (ranks == 1) {
+    const T* only = part(0);
+    for (int64_t i = 0; i < n; ++i) out[i] = only[i] / weight;
   } else {
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = first[i];
-      first[i] = 0;
-    }
-    for (size_t k = 1; k + 1 < ranks; ++k) {
-      T* __restrict next = static_cast<T*>(gradients[k]) + begin;
-      for (int64_t i = 0; i < n; ++i) {
-        out[i] += next[i];
-        next[i] = 0;
+    const T* first = part(0);
+    for (int64_t i = 0; i < n; ++i) out[i] = first == nullptr ? T{0} : first[i];
+    for (size_t k = 1; k < ranks; ++k) {
+      // Zeros are added too: that makes +0 of a -0, as it would if they were in memory.
+      const T* next = part(k);
+      if (next == nullptr) {
+        for (int64_t i = 0; i < n; ++i) out[i] += T{0};
+      } else {
+        for (int64_t i = 0; i < n; ++i) out[i] += next[i];
       }
     }
-    T* __restrict last = static_cast<T*>(gradients[ranks - 1]) + begin;
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = (out[i] + last[i]) / weight;
-      last[i] = 0;
-    }
+    for (int64_t i = 0; i < n; ++i) out[i] /= weight;
   }
+  Bits bad = 0;
   for (int64_t i = 0; i < n; ++i) bad |= Bits{(std::bit_cast<Bits>(out[i]) & exponent) == exponent};
   return bad != 0;
 }
@@ -110,28 +110,38 @@ TROIKA_INLINE void apply(const Numbers<T>& c, const T* mean, int64_t n, T* weigh
   }
 }
 
+template <typename T>
+struct Pass {
+  const UpdateBuffers& buffers;
+  const Numbers<T>& numbers;
+  Range elements;
+  int64_t parameter_begin;
+  Gradients gradients;
+};
+
 template <Rule rule, typename T>
-TROIKA_INLINE bool update(const UpdateBuffers& buffers, const Numbers<T>& numbers, Range elements) {
+TROIKA_INLINE bool update(const Pass<T>& pass) {
   alignas(64) T block[kBlock];
+  const UpdateBuffers& buffers = pass.buffers;
   const auto at = [](void* start, int64_t offset) {
     return start == nullptr ? nullptr : static_cast<T*>(start) + offset;
   };
   int bad = 0;
-  for (int64_t begin = elements.begin; begin < elements.end; begin += kBlock) {
-    const int64_t n = std::min(kBlock, elements.end - begin);
-    bad |= take_mean<T>(buffers.gradients, begin, n, numbers.weight, block);
+  for (int64_t begin = pass.elements.begin; begin < pass.elements.end; begin += kBlock) {
+    const int64_t n = std::min(kBlock, pass.elements.end - begin);
+    bad |= take_mean<T>(pass.gradients, begin - pass.parameter_begin, n, pass.numbers.weight, block);
     if (buffers.mean != nullptr) std::copy_n(block, n, at(buffers.mean, begin));
-    apply<rule, T>(numbers, block, n, at(buffers.weights, begin), at(buffers.moments[0], begin),
+    apply<rule, T>(pass.numbers, block, n, at(buffers.weights, begin), at(buffers.moments[0], begin),
                    at(buffers.moments[1], begin));
   }
   return bad == 0;
 }
 
 // One body, compiled once per instruction set. Not target_clones: its resolvers run before a sanitizer is up.
-#define TROIKA_KERNEL(NAME, TARGET)                                                           \
-  template <Rule rule, typename T>                                                            \
-  TARGET bool NAME(const UpdateBuffers& buffers, const Numbers<T>& numbers, Range elements) { \
-    return update<rule, T>(buffers, numbers, elements);                                       \
+#define TROIKA_KERNEL(NAME, TARGET)       \
+  template <Rule rule, typename T>        \
+  TARGET bool NAME(const Pass<T>& pass) { \
+    return update<rule, T>(pass);         \
   }
 #if defined(__x86_64__)
 TROIKA_KERNEL(update_avx512,
@@ -141,15 +151,15 @@ TROIKA_KERNEL(update_avx2, __attribute__((target("avx2"))))
 TROIKA_KERNEL(update_default, )
 
 template <Rule rule, typename T>
-bool dispatch(const UpdateBuffers& buffers, const Numbers<T>& numbers, Range elements) {
+bool dispatch(const Pass<T>& pass) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")) {
-    return update_avx512<rule, T>(buffers, numbers, elements);
+    return update_avx512<rule, T>(pass);
   }
-  if (__builtin_cpu_supports("avx2")) return update_avx2<rule, T>(buffers, numbers, elements);
+  if (__builtin_cpu_supports("avx2")) return update_avx2<rule, T>(pass);
 #endif
-  return update_default<rule, T>(buffers, numbers, elements);
+  return update_default<rule, T>(pass);
 }
 
 Rule rule_of(const Optimizer& o) {
@@ -166,19 +176,21 @@ Rule rule_of(const Optimizer& o) {
 }
 
 template <typename T>
-bool update_elements(const UpdateBuffers& buffers, const Optimizer& o, double weight, const UpdateRun& run) {
-  const Numbers<T> numbers = numbers_of<T>(o, weight, run.optimizer_step);
-  switch (rule_of(o)) {
+bool update_elements(const UpdateBuffers& buffers, const UpdateNumbers& numbers, Range elements,
+                     int64_t parameter_begin, Gradients gradients) {
+  const Numbers<T> narrow = narrowed<T>(numbers);
+  const Pass<T> pass{buffers, narrow, elements, parameter_begin, gradients};
+  switch (rule_of(numbers.optimizer)) {
     case Rule::sgd:
-      return dispatch<Rule::sgd>(buffers, numbers, run.elements);
+      return dispatch<Rule::sgd>(pass);
     case Rule::sgd_momentum:
-      return dispatch<Rule::sgd_momentum>(buffers, numbers, run.elements);
+      return dispatch<Rule::sgd_momentum>(pass);
     case Rule::sgd_nesterov:
-      return dispatch<Rule::sgd_nesterov>(buffers, numbers, run.elements);
+      return dispatch<Rule::sgd_nesterov>(pass);
     case Rule::adam:
-      return dispatch<Rule::adam>(buffers, numbers, run.elements);
+      return dispatch<Rule::adam>(pass);
     case Rule::adamw:
-      return dispatch<Rule::adamw>(buffers, numbers, run.elements);
+      return dispatch<Rule::adamw>(pass);
   }
   TROIKA_ASSERT(false, "a rule that has no kernel");
 }
@@ -199,27 +211,19 @@ std::vector<std::string> moment_names(const Optimizer& optimizer) {
   TROIKA_ASSERT(false, "a rule without moments");
 }
 
-std::vector<UpdateRun> update_runs(const FlatLayout& layout, std::span<const uint8_t> touched,
-                                   std::span<const int64_t> optimizer_steps, const Optimizer& optimizer) {
-  const bool counts = optimizer.kind != Optimizer::Kind::sgd;
-  std::vector<UpdateRun> runs;
-  for (size_t i = 0; i < layout.entries.size(); ++i) {
-    if (touched[i] == 0) continue;
-    const Range elements = layout.padded(i);
-    const int64_t step = counts ? optimizer_steps[i] : 1;
-    if (!runs.empty() && runs.back().elements.end == elements.begin && runs.back().optimizer_step == step) {
-      runs.back().elements.end = elements.end;
-    } else {
-      runs.push_back({elements, step});
-    }
-  }
-  return runs;
+UpdateNumbers update_numbers(const Optimizer& optimizer, double weight, int64_t step) {
+  UpdateNumbers numbers{optimizer, weight};
+  if (optimizer.kind == Optimizer::Kind::sgd) return numbers;
+  const auto t = static_cast<double>(step);
+  numbers.step_size = optimizer.learning_rate / (1 - std::pow(optimizer.beta1, t));
+  numbers.root_correction = std::sqrt(1 - std::pow(optimizer.beta2, t));
+  return numbers;
 }
 
-bool fused_update(const UpdateBuffers& buffers, const Optimizer& optimizer, double weight,
-                  const UpdateRun& run) {
-  return buffers.is_double ? update_elements<double>(buffers, optimizer, weight, run)
-                           : update_elements<float>(buffers, optimizer, weight, run);
+bool fused_update(const UpdateBuffers& buffers, const UpdateNumbers& numbers, Range elements,
+                  int64_t parameter_begin, Gradients gradients) {
+  return buffers.is_double ? update_elements<double>(buffers, numbers, elements, parameter_begin, gradients)
+                           : update_elements<float>(buffers, numbers, elements, parameter_begin, gradients);
 }
 
 }  // namespace troika

@@ -1,7 +1,7 @@
 // The update as one pass over memory: sum the ranks' gradients in rank order, divide by the global batch's
-// weight, apply the optimizer, write the weights, zero the gradients. Elementwise and without fused
-// multiply-adds, so any cut into ranges and any instruction set gives the same bits. Knows no tensor.
-// Threading: disjoint ranges may be updated by different threads at the same time.
+// weight, apply the optimizer, write the weights. Elementwise and without fused multiply-adds, so any cut
+// into ranges and any instruction set gives the same bits. Knows no tensor. Threading: disjoint ranges may be
+// updated by different threads at the same time.
 #pragma once
 
 #include <cstdint>
@@ -10,38 +10,37 @@
 #include <vector>
 
 #include "troika/base/split.h"
-#include "troika/parallel/flat_layout.h"
 #include "troika/parallel/optimizer.h"
 
 namespace troika {
 
-/// The flat buffers of one update; each starts on 64 bytes and has the same layout.
+/// The flat buffers of one update; all have the same layout.
 struct UpdateBuffers {
   bool is_double = false;  // else float
   void* weights = nullptr;
-  void* moments[2] = {};             // as many as moment_names() has
-  std::span<void* const> gradients;  // of each rank, in rank order; zeroed
-  void* mean = nullptr;              // where to write the mean gradient, or null
+  void* moments[2] = {};  // as many as moment_names() has
+  void* mean = nullptr;   // where to write the mean gradient, or null
 };
 
-/// Elements that are updated with the same numbers.
-struct UpdateRun {
-  Range elements;
-  int64_t optimizer_step = 1;  // of these parameters, from 1 (Adam's bias correction)
+/// An optimizer's numbers for parameters that are at the same step, from 1 (Adam's bias correction), and the
+/// weight of the global batch.
+struct UpdateNumbers {
+  Optimizer optimizer;
+  double weight = 1;
+  double step_size = 0;        // Adam: learning rate / (1 - beta1^step)
+  double root_correction = 1;  // Adam: sqrt(1 - beta2^step)
 };
+UpdateNumbers update_numbers(const Optimizer& optimizer, double weight, int64_t step);
 
 /// What the optimizer remembers for each weight, by the names that a checkpoint uses: {}, {"momentum"} or
 /// {"exp_avg", "exp_avg_sq"}.
 std::vector<std::string> moment_names(const Optimizer& optimizer);
 
-/// Neighbouring parameters with touched[i] != 0 and the same optimizer step become one run; the others are
-/// left out.
-std::vector<UpdateRun> update_runs(const FlatLayout& layout, std::span<const uint8_t> touched,
-                                   std::span<const int64_t> optimizer_steps, const Optimizer& optimizer);
-
-/// Updates run.elements. False if one of the mean gradients is not finite (the weights are written all the
-/// same: to know before would cost a pass of its own).
-bool fused_update(const UpdateBuffers& buffers, const Optimizer& optimizer, double weight,
-                  const UpdateRun& run);
+/// Updates `elements` of the flat buffers, all of one parameter whose first element is `parameter_begin`.
+/// `gradients` has each rank's gradient of that parameter, in rank order; null counts as zeros. False if one
+/// of the mean gradients is not finite (the weights are written all the same: to know before would cost a
+/// pass of its own).
+bool fused_update(const UpdateBuffers& buffers, const UpdateNumbers& numbers, Range elements,
+                  int64_t parameter_begin, std::span<const void* const> gradients);
 
 }  // namespace troika

@@ -10,10 +10,6 @@ namespace troika {
 // A thread's part of the pass; below it a second thread costs more than it saves.
 constexpr int64_t kGrainElements = 1 << 15;
 
-void GradientSync::begin_step() { std::fill(buffers_.touched.begin(), buffers_.touched.end(), uint8_t{0}); }
-
-void GradientSync::discard() { buffers_.gradient.zero_(); }
-
 FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype) {
   FlatBuffers buffers;
   buffers.layout = layout_of(model.parameters(), dtype);
@@ -23,47 +19,45 @@ FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype) {
     move_into(buffers.weights, entry, model.parameters()[i].tensor);
     zero_range(buffers.weights, {entry.offset + entry.size, buffers.layout.padded(i).end});
   }
-  buffers.gradient = zero_flat(buffers.layout, dtype);
-  bind_gradients(model.parameters(), buffers.layout, buffers.gradient);
-  buffers.touched.assign(buffers.layout.entries.size(), 0);
   return buffers;
 }
 
-UpdateBuffers update_buffers(const FlatBuffers& buffers, std::span<void* const> gradients,
-                             const at::Tensor& mean) {
-  UpdateBuffers out;
-  out.is_double = buffers.weights.scalar_type() == at::kDouble;
-  out.weights = buffers.weights.data_ptr();
-  for (size_t i = 0; i < buffers.moments.size(); ++i) out.moments[i] = buffers.moments[i].data_ptr();
-  out.gradients = gradients;
-  out.mean = mean.defined() ? mean.data_ptr() : nullptr;
-  return out;
-}
+bool update_slice(const FlatBuffers& buffers, const Optimizer& optimizer, const Update& update,
+                  std::span<const void* const> gradients, const at::Tensor& mean, Range slice) {
+  UpdateBuffers memory;
+  memory.is_double = buffers.weights.scalar_type() == at::kDouble;
+  memory.weights = buffers.weights.data_ptr();
+  for (size_t i = 0; i < buffers.moments.size(); ++i) memory.moments[i] = buffers.moments[i].data_ptr();
+  if (mean.defined()) {
+    zero_range(mean, slice);
+    memory.mean = mean.data_ptr();
+  }
 
-bool update_slice(const UpdateBuffers& buffers, const Optimizer& optimizer, double weight,
-                  std::span<const UpdateRun> runs, Range slice) {
-  const int64_t line = 64 / (buffers.is_double ? 8 : 4);
+  const auto& entries = buffers.layout.entries;
+  const int64_t line = buffers.layout.line;
+  const size_t ranks = gradients.size() / entries.size();
   std::atomic<bool> finite = true;
-  for (const UpdateRun& run : runs) {
-    const Range mine{std::max(run.elements.begin, slice.begin), std::min(run.elements.end, slice.end)};
-    if (mine.size() <= 0) continue;
-    at::parallel_for(0, mine.size() / line, kGrainElements / line, [&](int64_t begin, int64_t end) {
-      UpdateRun part = run;
-      part.elements = {mine.begin + begin * line, mine.begin + end * line};
-      if (!fused_update(buffers, optimizer, weight, part)) finite.store(false, std::memory_order_relaxed);
+  int64_t step = 0;
+  UpdateNumbers numbers;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto& entry = entries[i];
+    const Range mine{std::max(entry.offset, slice.begin), std::min(entry.offset + entry.size, slice.end)};
+    const auto of_ranks = gradients.subspan(i * ranks, ranks);
+    if (mine.size() <= 0 || std::all_of(of_ranks.begin(), of_ranks.end(), [](const void* g) { return !g; }))
+      continue;
+    if (update.optimizer_steps[i] != step) {
+      step = update.optimizer_steps[i];
+      numbers = update_numbers(optimizer, update.weight, step);
+    }
+    const int64_t lines = (mine.size() + line - 1) / line;
+    at::parallel_for(0, lines, kGrainElements / line, [&](int64_t begin, int64_t end) {
+      const Range part{mine.begin + begin * line, std::min(mine.begin + end * line, mine.end)};
+      if (!fused_update(memory, numbers, part, entry.offset, of_ranks)) {
+        finite.store(false, std::memory_order_relaxed);
+      }
     });
   }
   return finite;
-}
-
-void zero_outside_runs(const at::Tensor& mean, std::span<const UpdateRun> runs, Range slice) {
-  int64_t at = slice.begin;
-  for (const UpdateRun& run : runs) {
-    const int64_t end = std::min(run.elements.begin, slice.end);
-    if (end > at) zero_range(mean, {at, end});
-    at = std::max(at, run.elements.end);
-  }
-  if (at < slice.end) zero_range(mean, {at, slice.end});
 }
 
 }  // namespace troika

@@ -10,7 +10,8 @@ namespace troika {
 
 MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, const ReplicaOptions& options,
                                              int ranks)
-    : options_(options),
+    : ranks_(static_cast<size_t>(ranks)),
+      options_(options),
       model_(layers, options.seed, options.dtype),
       buffers_(own_flat_buffers(model_, options.dtype)),
       parameters_(views_of(buffers_.weights, buffers_.layout)),
@@ -18,18 +19,19 @@ MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, c
   for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
     buffers_.moments.push_back(zero_flat(buffers_.layout, options.dtype));
   }
-  for (int rank = 0; rank < ranks; ++rank) gradients_.push_back(zero_flat(buffers_.layout, options.dtype));
 }
 
 StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
                                        at::Tensor* mean_gradients) {
-  TROIKA_ASSERT(pieces.size() == gradients_.size(), fmt::format("pieces of {} ranks", pieces.size()));
+  TROIKA_ASSERT(pieces.size() == ranks_, fmt::format("pieces of {} ranks", pieces.size()));
   const c10::AutoGradMode with_gradients(true);
   std::vector<StepNumbers> numbers(pieces.size());
-  std::vector<uint8_t> touched(parameters_.size(), 0);
-  for (size_t rank = 0; rank < pieces.size(); ++rank) {
-    // Left undefined, a gradient shows by being there that something touched its parameter.
-    for (const NamedTensor& p : model_.parameters()) p.tensor.mutable_grad() = at::Tensor();
+  const size_t count = parameters_.size();
+  std::vector<at::Tensor> kept;                        // every rank's gradients
+  std::vector<const void*> gradients(count * ranks_);  // as update_slice takes them
+  std::vector<int64_t> touched(count);
+  for (size_t rank = 0; rank < ranks_; ++rank) {
+    drop_gradients(model_.parameters());
     for (const Batch& batch : pieces[rank]) {
       if (batch.samples == 0) continue;
       const LossValue value = checked_loss(loss, model_.forward(batch.inputs), batch);
@@ -37,29 +39,20 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
       numbers[rank].weight += value.weight;
       value.sum.backward();
     }
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      const at::Tensor& gradient = model_.parameters()[i].tensor.grad();
-      if (!gradient.defined()) continue;
-      touched[i] = 1;
-      // Added to zero, as the engine's is: that makes +0 of a -0.
-      view_of(gradients_[rank], buffers_.layout.entries[i]).add_(gradient);
+    for (size_t i = 0; i < count; ++i) {
+      gradients[i * ranks_ + rank] = gradient_of(model_.parameters()[i]);
+      if (gradients[i * ranks_ + rank] != nullptr) touched[i] = 1;
+      kept.push_back(model_.parameters()[i].tensor.grad());
     }
   }
   const Totals totals = total_of(numbers);
   if (totals.first_bad_rank >= 0) fail("reference: the loss of rank {} is not finite", totals.first_bad_rank);
   if (mean_gradients != nullptr) *mean_gradients = zero_flat(buffers_.layout, options_.dtype);
-  if (totals.weight == 0) {
-    for (const at::Tensor& gradient : gradients_) gradient.zero_();
-    return {};
-  }
-  for (size_t i = 0; i < touched.size(); ++i) optimizer_steps_[i] += touched[i];
-  std::vector<void*> gradients;
-  for (const at::Tensor& gradient : gradients_) gradients.push_back(gradient.data_ptr());
-  const UpdateBuffers buffers =
-      update_buffers(buffers_, gradients, mean_gradients != nullptr ? *mean_gradients : at::Tensor());
-  for (const UpdateRun& run : update_runs(buffers_.layout, touched, optimizer_steps_, options_.optimizer)) {
-    fused_update(buffers, options_.optimizer, totals.weight, run);
-  }
+  if (totals.weight == 0) return {};
+  for (size_t i = 0; i < count; ++i) optimizer_steps_[i] += touched[i];
+  const Update update{optimizer_steps_, totals.weight, mean_gradients != nullptr, mean_gradients};
+  update_slice(buffers_, options_.optimizer, update, gradients,
+               mean_gradients != nullptr ? *mean_gradients : at::Tensor(), {0, buffers_.layout.total});
   return {totals.loss_sum / totals.weight, totals.weight};
 }
 

@@ -23,10 +23,10 @@ class MicroBatchedReference {
   void set_weights(const std::vector<at::Tensor>& weights);
 
  private:
+  size_t ranks_;
   ReplicaOptions options_;
   Model model_;
   FlatBuffers buffers_;
-  std::vector<at::Tensor> gradients_;  // of each rank
   std::vector<NamedTensor> parameters_;
   std::vector<int64_t> optimizer_steps_;
 };

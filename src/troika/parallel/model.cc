@@ -31,6 +31,21 @@ std::string full_name(const std::string& layer, const std::string& name) {
   return layer.empty() ? name : layer + "." + name;
 }
 
+/// Two models must not train one module. Call it under the lock.
+void refuse_module_in_use(const std::shared_ptr<torch::nn::Module>& module, const std::string& layer) {
+  static std::vector<std::weak_ptr<torch::nn::Module>> in_use;
+  std::erase_if(in_use, [](const auto& other) { return other.expired(); });
+  for (const auto& other : in_use) {
+    if (other.lock() == module) {
+      fail_usage(
+          "the factory of layer \"{}\" gave a module that another model or layer has already: it must make a "
+          "new module each time it is called",
+          layer);
+    }
+  }
+  in_use.push_back(module);
+}
+
 bool contains(const std::vector<NamedTensor>& list, const at::Tensor& tensor) {
   return std::any_of(list.begin(), list.end(),
                      [&](const NamedTensor& n) { return n.tensor.is_same(tensor); });
@@ -68,6 +83,7 @@ Model::Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dty
       fail_usage("the factory of layer \"{}\" gave no {}", layer.name,
                  live.module ? "forward function" : "module");
     }
+    refuse_module_in_use(live.module, layer.name);
     convert(*live.module, dtype);
     const std::vector<NamedTensor> added = list_parameters(layer.name, *live.module);
     layers_.emplace_back(layer.name, std::move(live));
@@ -97,12 +113,6 @@ std::vector<NamedTensor> Model::list_parameters(const std::string& layer, const 
     if (!tensor.requires_grad()) {
       others_.push_back({name, tensor});
       continue;
-    }
-    if (tensor.grad().defined()) {
-      fail_usage(
-          "parameter \"{}\" already belongs to another model: the factory of layer \"{}\" must make a new "
-          "module each time it is called",
-          name, layer);
     }
     parameters_.push_back({name, tensor});
     added.push_back({name, tensor});

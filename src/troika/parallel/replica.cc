@@ -8,7 +8,6 @@
 
 #include "troika/base/error.h"
 #include "troika/parallel/generator_watch.h"
-#include "troika/parallel/gradient_hooks.h"
 #include "troika/parallel/gradient_sync.h"
 #include "troika/parallel/non_finite.h"
 #include "troika/parallel/replica_state.h"
@@ -53,21 +52,16 @@ class SpanScope {
 
 struct Replica::State {
   State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o)
-      : communicator(c),
-        options(o),
-        placed(place(c, layers, o)),
-        hooks(placed.model->parameters(), *placed.sync) {}
+      : communicator(c), options(o), placed(place(c, layers, o)) {}
 
   Communicator& communicator;
   ReplicaOptions options;
   PlacedModel placed;
-  GradientHooks hooks;
   std::vector<NamedTensor> parameters;   // views of the flat buffer
   std::vector<int64_t> optimizer_steps;  // by parameter: a step that leaves it out doesn't count
   std::string batch_norm;
   int64_t steps = 0;
   int watched = 0;
-  bool gradient_is_zero = true;
 
   const Model& model() const { return *placed.model; }
   GradientSync& sync() const { return *placed.sync; }
@@ -119,7 +113,6 @@ void Replica::State::fail_for_loss(int bad_rank, std::optional<size_t> bad_piece
   }
   if (communicator.size() > 1) communicator.broadcast({place.data(), 3, ElementType::int64}, bad_rank);
   sync().discard();
-  gradient_is_zero = true;
   const NonFinite found{static_cast<NonFinite::Where>(place[0]), place[1]};
   fail(
       "step {}: the loss is not finite (rank {}, micro-batch {}); the first number that isn't is in {}. No "
@@ -129,19 +122,8 @@ void Replica::State::fail_for_loss(int bad_rank, std::optional<size_t> bad_piece
 }
 
 StepResult Replica::State::update(const Totals& totals, const StepProbe& probe) {
-  const auto& layout = sync().buffers().layout;
-  std::vector<uint8_t> all;
-  std::span<const uint8_t> touched;
-  if (totals.anyone_touched_all) {
-    all.assign(layout.entries.size(), 1);
-    touched = all;
-  } else {
-    const SpanScope span(probe, communicator.rank(), Op::reduce_gradients);
-    touched = sync().touched_by_any();
-  }
-  for (size_t i = 0; i < touched.size(); ++i) optimizer_steps[i] += touched[i];
-  const auto runs = update_runs(layout, touched, optimizer_steps, options.optimizer);
-  const Update update{runs, totals.weight, totals.anyone_wants_mean, probe.mean_gradients};
+  for (size_t i = 0; i < optimizer_steps.size(); ++i) optimizer_steps[i] += sync().touched()[i];
+  const Update update{optimizer_steps, totals.weight, totals.anyone_wants_mean, probe.mean_gradients};
   {
     const SpanScope span(probe, communicator.rank(), Op::optimizer_step);
     communicator.say("optimizer step", steps + 1);
@@ -149,7 +131,6 @@ StepResult Replica::State::update(const Totals& totals, const StepProbe& probe) 
   }
   const bool finite = sync().finish_update(update);
   ++steps;
-  gradient_is_zero = true;
   if (!finite) {
     const std::string name = first_non_finite_parameter(parameters);
     fail(
@@ -187,8 +168,6 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
         s.batch_norm, pieces.size());
   }
   const c10::AutoGradMode with_gradients(true);
-  if (!s.gradient_is_zero) s.sync().buffers().gradient.zero_();  // a step that threw
-  s.gradient_is_zero = false;
   s.sync().begin_step();
 
   StepNumbers mine;
@@ -202,9 +181,6 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
     if (pieces[i].samples == 0) continue;
     if (!s.run_piece(pieces[i], i, i == last, loss, probe, mine)) bad_piece = i;
   }
-  const auto& touched = s.sync().buffers().touched;
-  mine.touched_all = std::all_of(touched.begin(), touched.end(), [](uint8_t t) { return t != 0; }) ? 1 : 0;
-
   std::span<const StepNumbers> ranks;
   {
     const SpanScope span(probe, s.communicator.rank(), Op::reduce_gradients);
@@ -215,8 +191,9 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
   if (totals.first_bad_rank >= 0) s.fail_for_loss(totals.first_bad_rank, bad_piece, pieces);
   if (totals.weight == 0) {
     s.sync().discard();
-    s.gradient_is_zero = true;
-    if (probe.mean_gradients != nullptr) *probe.mean_gradients = s.sync().buffers().gradient.clone();
+    if (probe.mean_gradients != nullptr) {
+      *probe.mean_gradients = zero_flat(s.sync().buffers().layout, s.options.dtype);
+    }
     return {};
   }
   return s.update(totals, probe);

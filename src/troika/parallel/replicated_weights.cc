@@ -1,9 +1,14 @@
-// Replicated weights: every rank has its own copy of weights and optimizer state, as processes must. The
-// gradient buffer is cut into buckets, from its end to its start because backward makes gradients in about
-// that order. A bucket's all-reduce starts as soon as the last of its gradients is there, from inside the
-// last backward of the step, and goes on while the rest of backward runs. All ranks then apply the same
-// update to the same numbers.
+// Replicated weights: every rank has its own copy of weights and optimizer state, as processes must.
+// Gradients are copied into a flat buffer as they get ready, which is cut into buckets, from its end to its
+// start because backward makes gradients in about that order. A bucket's all-reduce starts as soon as the
+// last of its gradients is there, from a hook in the last backward of the step, and goes on while the rest of
+// backward runs. All ranks then apply the same update to the same numbers.
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
+#include <cstring>
+#include <functional>
 
 #include "troika/base/error.h"
 #include "troika/base/random.h"
@@ -11,6 +16,16 @@
 
 namespace troika {
 namespace {
+
+/// Fires on the rank's thread each time backward has accumulated a parameter's gradient.
+class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit ReadyHook(std::function<void()> ready) : ready_(std::move(ready)) {}
+  void operator()(const at::Tensor&) override { ready_(); }
+
+ private:
+  std::function<void()> ready_;
+};
 
 struct Bucket {
   Range elements;
@@ -36,22 +51,34 @@ std::vector<Bucket> cut_buckets(const FlatLayout& layout, int64_t element_bytes,
 
 class ReplicatedWeights final : public GradientSync {
  public:
-  ReplicatedWeights(Communicator& communicator, const ReplicaOptions& options, FlatBuffers buffers)
-      : communicator_(communicator), optimizer_(options.optimizer) {
+  ReplicatedWeights(Communicator& communicator, const ReplicaOptions& options, FlatBuffers buffers,
+                    const std::vector<NamedTensor>& parameters)
+      : communicator_(communicator), optimizer_(options.optimizer), parameters_(parameters) {
     buffers_ = std::move(buffers);
     is_double_ = options.dtype == at::kDouble;
+    sums_ = zero_flat(buffers_.layout, options.dtype);
     buckets_ = cut_buckets(buffers_.layout, element_bytes(), options.bucket_bytes, bucket_of_parameter_);
     numbers_.resize(static_cast<size_t>(communicator.size()));
     refuse_different_weights();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i].tensor,
+                                                     std::make_unique<ReadyHook>([this, i] { ready(i); }));
+    }
+  }
+
+  // A module may outlive its replica.
+  ~ReplicatedWeights() override {
+    for (const NamedTensor& p : parameters_)
+      torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, nullptr);
   }
 
   int64_t weight_version() const override { return writes_; }
 
   void begin_step() override {
-    GradientSync::begin_step();
+    drop_gradients(parameters_);
     missing_.clear();
     for (const Bucket& bucket : buckets_) missing_.push_back(bucket.parameters);
-    accumulated_.assign(buffers_.touched.size(), 0);
+    taken_.assign(parameters_.size(), 0);
     requests_.clear();
     finished_ = 0;
     last_backward_ = false;
@@ -59,63 +86,86 @@ class ReplicatedWeights final : public GradientSync {
 
   void begin_last_backward() override { last_backward_ = true; }
 
-  void ready(size_t parameter) override {
-    GradientSync::ready(parameter);
-    if (!last_backward_) return;
-    const size_t bucket = bucket_of_parameter_[parameter];
-    if (accumulated_[parameter] != 0) {
-      if (bucket < requests_.size()) {
-        fail(
-            "parameter \"{}\" got a second gradient in one backward after its sum over the ranks had begun: "
-            "use "
-            "weights = \"shared\" for models that run backward inside backward",
-            buffers_.layout.entries[parameter].name);
-      }
-      return;
-    }
-    accumulated_[parameter] = 1;
-    --missing_[bucket];
-    start_complete_buckets();
-    finish_what_is_there();
-  }
-
   std::span<const StepNumbers> exchange(const StepNumbers& numbers) override {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (taken_[i] == 0) take_gradient(i);  // not touched by the last backward
+    }
     while (requests_.size() < buckets_.size()) start_next_bucket();
     StepNumbers mine = numbers;
+    mine.touched_all =
+        std::all_of(taken_.begin(), taken_.end(), [](uint8_t t) { return t == kTouched; }) ? 1 : 0;
     constexpr int64_t kFields = sizeof(StepNumbers) / sizeof(double);
     communicator_.all_gather({&mine, kFields, ElementType::float64},
                              {numbers_.data(), kFields * communicator_.size(), ElementType::float64});
     for (; finished_ < requests_.size(); ++finished_) communicator_.wait(*requests_[finished_]);
+    agree_on_touched();
     return numbers_;
-  }
-
-  std::span<const uint8_t> touched_by_any() override {
-    counts_.assign(buffers_.touched.begin(), buffers_.touched.end());
-    communicator_.all_reduce_sum({counts_.data(), static_cast<int64_t>(counts_.size()), ElementType::int64});
-    any_.clear();
-    for (const int64_t count : counts_) any_.push_back(count > 0 ? 1 : 0);
-    return any_;
   }
 
   void update(const Update& update) override {
     at::Tensor mean;
     if (update.mean != nullptr)
       mean = *update.mean = empty_flat(buffers_.layout, buffers_.weights.scalar_type());
-    void* const sum = buffers_.gradient.data_ptr();
-    const Range whole{0, buffers_.layout.total};
+    std::vector<const void*> sums;
+    for (size_t i = 0; i < parameters_.size(); ++i) sums.push_back(touched_[i] != 0 ? place_of(i) : nullptr);
     ++writes_;
-    finite_ = update_slice(update_buffers(buffers_, {&sum, 1}, mean), optimizer_, update.weight, update.runs,
-                           whole);
-    if (mean.defined()) zero_outside_runs(mean, update.runs, whole);
+    finite_ = update_slice(buffers_, optimizer_, update, sums, mean, {0, buffers_.layout.total});
   }
 
   bool finish_update(const Update&) override { return finite_; }
+  void discard() override { drop_gradients(parameters_); }
 
   bool begin_load() override { return true; }
   void end_load() override { communicator_.barrier(); }
 
  private:
+  static constexpr uint8_t kTouched = 1, kZero = 2;
+
   int64_t element_bytes() const { return is_double_ ? 8 : 4; }
+
+  char* place_of(size_t parameter) const {
+    return static_cast<char*>(sums_.data_ptr()) + buffers_.layout.entries[parameter].offset * element_bytes();
+  }
+
+  // Runs in a hook: must not block.
+  void ready(size_t parameter) {
+    if (!last_backward_) return;
+    if (taken_[parameter] != 0) {
+      fail(
+          "parameter \"{}\" got a second gradient in one backward, after the first was passed on: use "
+          "weights = "
+          "\"shared\" for models that run backward inside backward",
+          parameters_[parameter].name);
+    }
+    take_gradient(parameter);
+    --missing_[bucket_of_parameter_[parameter]];
+    start_complete_buckets();
+    finish_what_is_there();
+  }
+
+  // Copies it to its place in the buckets, and frees it.
+  void take_gradient(size_t parameter) {
+    const auto bytes = static_cast<size_t>(buffers_.layout.entries[parameter].size * element_bytes());
+    const void* const gradient = gradient_of(parameters_[parameter]);
+    if (gradient != nullptr) {
+      std::memcpy(place_of(parameter), gradient, bytes);
+      parameters_[parameter].tensor.mutable_grad().reset();
+    } else {
+      std::memset(place_of(parameter), 0, bytes);
+    }
+    taken_[parameter] = gradient != nullptr ? kTouched : kZero;
+  }
+
+  // Only if no rank has touched all is there anything to ask.
+  void agree_on_touched() {
+    touched_.assign(parameters_.size(), 1);
+    if (std::any_of(numbers_.begin(), numbers_.end(), [](const auto& n) { return n.touched_all != 0; }))
+      return;
+    std::vector<int64_t> counts;
+    for (const uint8_t taken : taken_) counts.push_back(taken == kTouched ? 1 : 0);
+    communicator_.all_reduce_sum({counts.data(), static_cast<int64_t>(counts.size()), ElementType::int64});
+    for (size_t i = 0; i < counts.size(); ++i) touched_[i] = counts[i] > 0 ? 1 : 0;
+  }
 
   // In the same order on every rank: a complete bucket waits for those before it.
   void start_complete_buckets() {
@@ -124,7 +174,7 @@ class ReplicatedWeights final : public GradientSync {
 
   void start_next_bucket() {
     const Range elements = buckets_[requests_.size()].elements;
-    char* start = static_cast<char*>(buffers_.gradient.data_ptr()) + elements.begin * element_bytes();
+    char* start = static_cast<char*>(sums_.data_ptr()) + elements.begin * element_bytes();
     requests_.push_back(communicator_.start_all_reduce_sum(
         {start, elements.size(), is_double_ ? ElementType::float64 : ElementType::float32}));
   }
@@ -176,19 +226,19 @@ class ReplicatedWeights final : public GradientSync {
 
   Communicator& communicator_;
   Optimizer optimizer_;
+  std::vector<NamedTensor> parameters_;
   bool is_double_ = false;
+  at::Tensor sums_;              // flat: this rank's gradients, then the sums over the ranks
   std::vector<Bucket> buckets_;  // in the order in which they are started
   std::vector<size_t> bucket_of_parameter_;
   std::vector<StepNumbers> numbers_;
-  std::vector<int64_t> counts_;
-  std::vector<uint8_t> any_;
   int64_t writes_ = 0;
   bool finite_ = true;  // the last mean gradient
 
   // Of the present step.
   bool last_backward_ = false;
   std::vector<int64_t> missing_;                    // by bucket: gradients still to come
-  std::vector<uint8_t> accumulated_;                // by parameter, in the last backward
+  std::vector<uint8_t> taken_;                      // by parameter: kTouched, kZero, or 0 for not yet
   std::vector<std::unique_ptr<Request>> requests_;  // of the first buckets
   size_t finished_ = 0;                             // of the requests
 };
@@ -205,7 +255,8 @@ PlacedModel place_replicated_weights(Communicator& communicator, const std::vect
   for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
     own.moments.push_back(zero_flat(own.layout, options.dtype));
   }
-  placed.sync = std::make_unique<ReplicatedWeights>(communicator, options, std::move(own));
+  placed.sync =
+      std::make_unique<ReplicatedWeights>(communicator, options, std::move(own), placed.model->parameters());
   return placed;
 }
 

@@ -1,12 +1,10 @@
 // Shared weights: the thread ranks of a process have one copy of weights and optimizer state. Each rank's
-// module has leaf tensors of its own over the same storage and a gradient buffer of its own; after backward
+// module has leaf tensors of its own over the same storage and gradients of its own; after backward
 // each rank updates its slice of the weights from all ranks' gradients in one fused pass.
 //
 // Two barriers a step. The first, after a rank's last backward: no write before every rank has read the
 // weights for the last time. The second, after its slice: no forward before every slice is written. What the
 // ranks tell each other lies in slots that are written before a barrier and read after it.
-#include <ATen/ops/empty_like.h>
-
 #include <algorithm>
 #include <atomic>
 
@@ -21,18 +19,17 @@ constexpr size_t kCacheLine = 64;
 /// What all ranks hold; it lives as long as the last of them.
 struct Shared {
   struct alignas(kCacheLine) Slot {
-    at::Tensor gradient;
-    const uint8_t* touched = nullptr;
+    StepNumbers numbers;
+    std::vector<const void*> gradients;  // by parameter; null if this rank has none
     bool finite = true;
   };
-  explicit Shared(int ranks) : slots(static_cast<size_t>(ranks)), numbers(static_cast<size_t>(ranks)) {}
+  explicit Shared(int ranks) : slots(static_cast<size_t>(ranks)) {}
 
   FlatLayout layout;
   at::Tensor weights;
   std::vector<at::Tensor> moments;
   at::Tensor mean;  // made by rank 0 when first wanted
   std::vector<Slot> slots;
-  std::vector<StepNumbers> numbers;
   // Raw writes bypass autograd's version counter, so we count slices ourselves.
   alignas(kCacheLine) std::atomic<int64_t> writes_begun = 0;
   alignas(kCacheLine) std::atomic<int64_t> writes_ended = 0;
@@ -41,19 +38,21 @@ struct Shared {
 class SharedWeights final : public GradientSync {
  public:
   SharedWeights(Communicator& communicator, const Optimizer& optimizer, std::shared_ptr<Shared> shared,
-                at::Tensor gradient)
-      : communicator_(communicator), optimizer_(optimizer), shared_(std::move(shared)) {
+                const std::vector<NamedTensor>& parameters)
+      : communicator_(communicator),
+        optimizer_(optimizer),
+        shared_(std::move(shared)),
+        parameters_(parameters),
+        numbers_(static_cast<size_t>(communicator.size())) {
     buffers_.layout = shared_->layout;
     buffers_.weights = shared_->weights.detach();
     for (const at::Tensor& moment : shared_->moments) buffers_.moments.push_back(moment.detach());
-    buffers_.gradient = std::move(gradient);
-    buffers_.touched.assign(buffers_.layout.entries.size(), 0);
     slice_ = slice_of_rank(buffers_.layout, communicator.size(), communicator.rank());
     for (const at::Tensor& moment : buffers_.moments) zero_range(moment, slice_);
-    mine().gradient = buffers_.gradient;
-    mine().touched = buffers_.touched.data();
+    mine().gradients.resize(parameters_.size());
+    touched_.resize(parameters_.size());
+    gradients_.resize(parameters_.size() * numbers_.size());
     barrier();
-    for (const Shared::Slot& slot : shared_->slots) gradients_.push_back(slot.gradient.data_ptr());
   }
 
   int64_t weight_version() const override {
@@ -63,32 +62,36 @@ class SharedWeights final : public GradientSync {
     return begun;
   }
 
-  std::span<const StepNumbers> exchange(const StepNumbers& numbers) override {
-    shared_->numbers[static_cast<size_t>(communicator_.rank())] = numbers;
-    barrier();
-    return shared_->numbers;
-  }
+  void begin_step() override { drop_gradients(parameters_); }
 
-  std::span<const uint8_t> touched_by_any() override {
-    any_.assign(buffers_.touched.size(), 0);
-    for (const Shared::Slot& slot : shared_->slots) {
-      for (size_t i = 0; i < any_.size(); ++i) any_[i] |= slot.touched[i];
+  std::span<const StepNumbers> exchange(const StepNumbers& numbers) override {
+    mine().numbers = numbers;
+    for (size_t i = 0; i < parameters_.size(); ++i) mine().gradients[i] = gradient_of(parameters_[i]);
+    barrier();
+    const size_t ranks = numbers_.size();
+    std::fill(touched_.begin(), touched_.end(), uint8_t{0});
+    for (size_t r = 0; r < ranks; ++r) {
+      numbers_[r] = shared_->slots[r].numbers;
+      for (size_t i = 0; i < parameters_.size(); ++i) {
+        const void* const gradient = shared_->slots[r].gradients[i];
+        gradients_[i * ranks + r] = gradient;
+        touched_[i] |= static_cast<uint8_t>(gradient != nullptr);
+      }
     }
-    return any_;
+    return numbers_;
   }
 
   void update(const Update& update) override {
     if (update.anyone_wants_mean) prepare_mean();
     const at::Tensor mean = update.anyone_wants_mean ? shared_->mean : at::Tensor();
     shared_->writes_begun.fetch_add(1, std::memory_order_acq_rel);
-    mine().finite = update_slice(update_buffers(buffers_, gradients_, mean), optimizer_, update.weight,
-                                 update.runs, slice_);
+    mine().finite = update_slice(buffers_, optimizer_, update, gradients_, mean, slice_);
     shared_->writes_ended.fetch_add(1, std::memory_order_acq_rel);
-    if (mean.defined()) zero_outside_runs(mean, update.runs, slice_);
   }
 
   bool finish_update(const Update& update) override {
     barrier();
+    drop_gradients(parameters_);  // only now has every rank read them
     // The next step's writers wait for this rank, so the shared mean is still this step's.
     if (update.mean != nullptr) *update.mean = shared_->mean.clone();
     return std::all_of(shared_->slots.begin(), shared_->slots.end(),
@@ -96,7 +99,7 @@ class SharedWeights final : public GradientSync {
   }
 
   void discard() override {
-    GradientSync::discard();
+    drop_gradients(parameters_);
     barrier();  // nobody overwrites a slot that another rank still reads
   }
 
@@ -116,7 +119,7 @@ class SharedWeights final : public GradientSync {
 
   void prepare_mean() {
     if (has_mean_) return;
-    if (communicator_.rank() == 0) shared_->mean = at::empty_like(shared_->weights);
+    if (communicator_.rank() == 0) shared_->mean = zero_flat(buffers_.layout, buffers_.weights.scalar_type());
     barrier();
     has_mean_ = true;
   }
@@ -124,8 +127,9 @@ class SharedWeights final : public GradientSync {
   Communicator& communicator_;
   Optimizer optimizer_;
   std::shared_ptr<Shared> shared_;
-  std::vector<void*> gradients_;  // of each rank
-  std::vector<uint8_t> any_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<StepNumbers> numbers_;    // of each rank
+  std::vector<const void*> gradients_;  // as update_slice takes them
   Range slice_;
   bool has_mean_ = false;
 };
@@ -138,7 +142,6 @@ PlacedModel build_first(Communicator& communicator, const std::vector<Layer>& la
   const FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
   shared.layout = own.layout;
   shared.weights = own.weights;
-  shared.slots[0].gradient = own.gradient;
   for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
     shared.moments.push_back(empty_flat(own.layout, options.dtype));  // each rank zeroes its slice
   }
@@ -191,15 +194,9 @@ PlacedModel place_shared_weights(Communicator& communicator, const std::vector<L
     if (communicator.rank() != 0) shared = *reinterpret_cast<std::shared_ptr<Shared>*>(address);
     communicator.barrier();  // rank 0's handle stays where it is until all have theirs
   }
-  at::Tensor gradient;
-  if (communicator.rank() == 0) {
-    gradient = shared->slots[0].gradient;
-  } else {
-    placed = build_on_shared(communicator, layers, options, *shared);
-    gradient = zero_flat(shared->layout, options.dtype);
-    bind_gradients(placed.model->parameters(), shared->layout, gradient);
-  }
-  placed.sync = std::make_unique<SharedWeights>(communicator, options.optimizer, std::move(shared), gradient);
+  if (communicator.rank() != 0) placed = build_on_shared(communicator, layers, options, *shared);
+  placed.sync = std::make_unique<SharedWeights>(communicator, options.optimizer, std::move(shared),
+                                                placed.model->parameters());
   return placed;
 }
 

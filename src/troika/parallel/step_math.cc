@@ -29,7 +29,6 @@ Totals total_of(std::span<const StepNumbers> ranks) {
     const StepNumbers& n = ranks[rank];
     totals.loss_sum += n.loss_sum;
     totals.weight += n.weight;
-    totals.anyone_touched_all |= n.touched_all != 0;
     totals.anyone_wants_mean |= n.wants_mean != 0;
     if (totals.first_bad_rank < 0 && !std::isfinite(n.loss_sum))
       totals.first_bad_rank = static_cast<int>(rank);

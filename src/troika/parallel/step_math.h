@@ -16,7 +16,6 @@ LossValue checked_loss(const Loss& loss, const Tensors& outputs, const Batch& ba
 struct Totals {
   double loss_sum = 0;
   double weight = 0;
-  bool anyone_touched_all = false;
   bool anyone_wants_mean = false;
   int first_bad_rank = -1;  // whose loss is not finite
 };
