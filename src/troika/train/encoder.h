@@ -15,7 +15,8 @@ namespace troika {
 
 /// How one float input is made from a column's value x; null gives 0 in all of them but `mask`.
 enum class Encoding {
-  standardised,  // (x - mean) / deviation, over the training rows; timestamps in seconds
+  standardised,  // (x - mean) / deviation, over the training rows; timestamps in seconds,
+                 // but not for the column that a split by time goes by
   boolean,       // 0 or 1
   mask,          // 1 where the column is null; only for columns that have nulls somewhere in the dataset
   sin_day,       // of the time of day (UTC), for timestamps

@@ -11,7 +11,8 @@
 namespace troika {
 namespace {
 
-void add_feature(const Column& column, FeaturePlan& plan) {
+/// `trend`: whether a timestamp's own value is an input, beside its place in the day and the year.
+void add_feature(const Column& column, bool trend, FeaturePlan& plan) {
   const auto add = [&](Encoding encoding) {
     plan.floats.push_back(
         {column.name, encoding, column.storage, column.index, column.type == ColumnType::timestamp});
@@ -25,8 +26,9 @@ void add_feature(const Column& column, FeaturePlan& plan) {
       add(Encoding::boolean);
       break;
     case ColumnType::timestamp:
-      for (const Encoding encoding : {Encoding::standardised, Encoding::sin_day, Encoding::cos_day,
-                                      Encoding::sin_year, Encoding::cos_year}) {
+      if (trend) add(Encoding::standardised);
+      for (const Encoding encoding :
+           {Encoding::sin_day, Encoding::cos_day, Encoding::sin_year, Encoding::cos_year}) {
         add(encoding);
       }
       break;
@@ -142,13 +144,18 @@ FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, cons
     }
     add_target(column, recipe, plan);
   }
+  // In a split by time the later rows lie outside of all times trained on: a trend would be guessed, not
+  // learned.
+  const auto trend_of = [&](const Column& column) {
+    return !(recipe.split.by == "time" && column.name == recipe.time);
+  };
   if (!recipe.features.empty()) {
     for (const std::string& name : recipe.features) {
       const Column& column = dataset.column(name);
       if (column.nulls == dataset.rows) {
         fail_usage("data.features: \"{}\" is null in all {} rows; leave it out", name, dataset.rows);
       }
-      add_feature(column, plan);
+      add_feature(column, trend_of(column), plan);
     }
   } else {
     for (const Column& column : dataset.columns) {
@@ -156,7 +163,7 @@ FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, cons
       if (column.nulls == dataset.rows) {
         plan.left_out.push_back(column.name);
       } else {
-        add_feature(column, plan);
+        add_feature(column, trend_of(column), plan);
       }
     }
   }
