@@ -148,6 +148,10 @@ CsvInput::CsvInput(const Path& path) : path_(path), file_(open_to_read(path)) {
     if (entry == nullptr && packing_ == Packing::zip)
       fail("can't find {} in {} again", member, path.string());
     archive_->empty = entry == nullptr;
+    // The raw reader would hand on what no filter recognises.
+    if (packing_ == Packing::stream && entry != nullptr && ::archive_filter_count(archive_->reader) < 2) {
+      fail("can't unpack {}: it begins like a packed file, but isn't one; fetch it again", path.string());
+    }
     if (packing_ == Packing::stream || Archive::name_of(entry) == member) break;
   }
 }

@@ -59,14 +59,7 @@ BlockParser::BlockParser(const RowLayout& layout, const CsvDialect& dialect, Csv
       values_(batch_rows_) {}
 
 std::string BlockParser::problem_with(std::string_view block, const Record& record, size_t begin) const {
-  switch (record.problem) {
-    case RecordProblem::none:
-      break;
-    case RecordProblem::bad_quote:
-      return "text behind a closing quote";
-    case RecordProblem::unclosed_quote:
-      return "a quote is never closed";
-  }
+  if (record.problem == RecordProblem::bad_quote) return "a quote that is not closed at the end of its field";
   if (record.fields != columns_) return fmt::format("{} fields, expected {}", record.fields, columns_);
   if (odd_bytes_) {
     const std::string_view text = block.substr(begin, record.end - begin);

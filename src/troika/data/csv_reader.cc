@@ -45,7 +45,7 @@ CsvHeader read_header(std::string_view text, bool whole, const CsvDialect& diale
     }
     if (record.problem != RecordProblem::none || (!whole && record.next == text.size())) {
       fail("{} line {}: the header has {}: {}", path.string(), header.line,
-           record.problem == RecordProblem::bad_quote ? "text behind a closing quote"
+           record.problem == RecordProblem::bad_quote ? "a quote that is not closed at the end of its field"
                                                       : "no end within the limit",
            printable(text.substr(at, record.end - at), 80));
     }

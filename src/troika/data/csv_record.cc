@@ -51,7 +51,7 @@ Record first_line_only(std::string_view block, size_t begin, const CsvDialect& d
   const size_t newline = std::min(block.find(dialect.newline, begin), block.size());
   size_t end = newline;
   if (dialect.newline == '\n' && end > begin && block[end - 1] == '\r') --end;
-  return {end, std::min(newline + 1, block.size()), 1, 1, RecordProblem::unclosed_quote};
+  return {end, std::min(newline + 1, block.size()), 1, 1, RecordProblem::bad_quote};
 }
 
 }  // namespace
@@ -78,8 +78,7 @@ Record read_record(std::string_view block, size_t begin, const CsvDialect& diale
         ++stop;
       }
       if (stop < size && data[stop] != dialect.delimiter && data[stop] != dialect.newline) {
-        record.problem = RecordProblem::bad_quote;
-        record.end = stop = field_end.find(data, stop, size);
+        return first_line_only(block, begin, dialect);
       }
     } else {
       to = stop = field_end.find(data, at, size);
@@ -114,8 +113,18 @@ size_t last_record_end(std::string_view text, const CsvDialect& dialect) {
     if (quote == std::string_view::npos) return last;
     bool doubled = false;
     const size_t close = closing_quote(text, quote + 1, doubled);
-    // A quote at the very end may be the first of two.
+    // What follows the quote decides, so it must be there: a second quote, a line end, or text that spoils
+    // the line.
     if (close == std::string_view::npos || close + 1 == text.size()) return last;
+    const bool carriage_return = dialect.newline == '\n' && text[close + 1] == '\r';
+    if (carriage_return && close + 2 == text.size()) return last;
+    const char after = carriage_return && text[close + 2] == '\n' ? '\n' : text[close + 1];
+    if (after != dialect.delimiter && after != dialect.newline) {
+      const size_t line_end = text.find(dialect.newline, last);
+      if (line_end == std::string_view::npos) return last;
+      plain = last = line_end + 1;
+      continue;
+    }
     plain = close + 1;
   }
 }

@@ -1,6 +1,7 @@
 // The grammar of a CSV record: where it ends and where its fields lie. A double quote is special only at the
 // start of a field; inside quotes it is doubled; a quoted field may hold delimiters and line ends. A quote
-// that is never closed spoils only the line it stands in. Pure functions; thread-safe.
+// that is never closed, or closed in mid-field, spoils exactly one physical line: the first of its record;
+// the next line is read afresh. Pure functions; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ struct Field {
   uint32_t doubled : 1 = 0;  // holds doubled quotes that stand for one each
 };
 
-enum class RecordProblem { none, bad_quote, unclosed_quote };
+enum class RecordProblem { none, bad_quote };
 
 struct Record {
   size_t end = 0;        // of its text, without the line end

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "troika/base/error.h"
@@ -17,20 +18,20 @@ constexpr int64_t kDialectRecords = 1000;
 // Text with the padding that read_record asks for.
 class Sample {
  public:
-  Sample(CsvInput& input, size_t bytes) : bytes_(bytes + kBlockPadding) {
-    size_ = input.read(std::span(bytes_).first(bytes));
+  Sample(CsvInput& input, size_t bytes) : bytes_(new char[bytes + kBlockPadding]) {
+    size_ = input.read({bytes_.get(), bytes});
     whole_ = size_ < bytes;
-    start_ = byte_order_mark({bytes_.data(), size_});
+    start_ = byte_order_mark({bytes_.get(), size_});
   }
   Sample(const FileHandle& file, uint64_t offset, size_t bytes, const Path& path)
-      : bytes_(bytes + kBlockPadding), size_(bytes) {
-    read_exactly(file, std::as_writable_bytes(std::span(bytes_).first(bytes)), offset, path);
+      : bytes_(new char[bytes + kBlockPadding]), size_(bytes) {
+    read_exactly(file, std::as_writable_bytes(std::span(bytes_.get(), bytes)), offset, path);
   }
-  std::string_view text() const { return {bytes_.data() + start_, size_ - start_}; }
+  std::string_view text() const { return {bytes_.get() + start_, size_ - start_}; }
   bool whole() const { return whole_; }
 
  private:
-  std::vector<char> bytes_;
+  std::unique_ptr<char[]> bytes_;  // not cleared first: most files are far smaller
   size_t size_ = 0, start_ = 0;
   bool whole_ = false;
 };
@@ -122,18 +123,18 @@ void look_at(std::string_view text, bool whole, const CsvDialect& dialect, Sniff
   }
 }
 
-// A header whose cells could all be data, one of them certainly, is taken for a row that would be lost.
+// A first line is a header for certain if a cell of it fits no typed column under it. If none does that and
+// one is a number or a date, it is taken for a row, which must not be lost.
 void require_header(const CsvHeader& header, const Sniff& sniff, const Path& path) {
   bool data = false;
   for (size_t i = 0; i < header.names.size(); ++i) {
     const CellKind kind = read_cell(header.names[i]).kind;
-    const CellKinds kinds = sniff.columns[i].kinds;
-    const ColumnShape shape = shape_of(kinds);
-    if (kind == CellKind::null || shape.type == ColumnType::category || kinds.empty()) continue;
-    if (kind == CellKind::text) return;
-    CellKinds together = kinds;
-    together.add(kind);
-    data = data || shape_of(together).type != ColumnType::category;
+    CellKinds kinds = sniff.columns[i].kinds;
+    const bool typed = !kinds.empty() && shape_of(kinds).type != ColumnType::category;
+    if (kind == CellKind::null) continue;
+    kinds.add(kind);
+    if (typed && shape_of(kinds).type == ColumnType::category) return;
+    data = data || kind != CellKind::text;
   }
   if (data) {
     fail("{} has no header: its first line looks like data ({}); put a line with the column names above it",
