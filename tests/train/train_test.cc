@@ -104,7 +104,7 @@ TEST_F(TrainTest, LearnsAndReports) {
     actions.push_back(to_string(span.action));
     EXPECT_LE(span.start_s, span.end_s);
   }
-  EXPECT_EQ(actions, (std::vector<std::string>{"0L0", "0F0", "0B0", "0O"}));  // nothing to reduce on one rank
+  EXPECT_EQ(actions, (std::vector<std::string>{"0L0", "0F0", "0B0", "0R", "0O"}));
   EXPECT_TRUE(fs::exists(folder_ / "run" / "best.safetensors"));
   EXPECT_EQ(parse_recipe(folder_ / "run" / "recipe.toml").parallel.mesh, Mesh{});
   EXPECT_FALSE(fs::exists(folder_ / "run" / "lock"));
