@@ -1,6 +1,7 @@
 // troika demo: the whole story on real data, in the order a newcomer would do it: pack the CSV, train with a
 // plain LibTorch loop, on one rank and on many, show that the results are equal, and draw a step of both
 // runs.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>

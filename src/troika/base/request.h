@@ -36,6 +36,7 @@ struct VerifyRequest : RecipeRequest {
 struct DemoRequest {
   std::string recipe;
   std::string csv;           // packed to the recipe's data path
+  std::string guess;         // a column that is an obvious guess of the target, "" for none
   std::string output;        // folder for runs and the picture
   std::optional<int> ranks;  // absent: all usable cores
   bool json = false;
