@@ -24,6 +24,11 @@ if(TROIKA_SANITIZE)
   endif()
 endif()
 
+# A symbol that is missing shows when we link, not when a user's command opens the plug-in.
+if(NOT TROIKA_SANITIZE)
+  add_link_options(LINKER:--no-undefined)
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})

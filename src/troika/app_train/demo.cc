@@ -72,10 +72,15 @@ struct Demo {
   int64_t train_rows = 0;
 };
 
+/// Every rank computes with one thread, so that the table compares ranks with ranks; the plain loop with all
+/// threads has a row of its own.
+constexpr const char* kOneThread = "parallel.threads_per_rank=1";
+
 TrainReport train_with(const DemoRequest& request, int ranks) {
   RecipeRequest recipe;
   recipe.recipe = request.recipe;
   recipe.ranks = ranks;
+  recipe.settings = {kOneThread};
   TrainOptions options;
   options.run_dir = Path(request.output) / fmt::format("{}-rank{}", ranks, ranks == 1 ? "" : "s");
   options.overwrite = true;
@@ -98,6 +103,17 @@ Row row_of(const TrainReport& report) {
       fmt::format("troika, {} rank{} x {} thread{}", report.mesh.ranks(), report.mesh.ranks() == 1 ? "" : "s",
                   report.threads_per_rank, report.threads_per_rank == 1 ? "" : "s"),
       report.samples_per_s, report.train_loss};
+}
+
+void add_plain_rows(const Workload& work, int cores, Demo& demo) {
+  for (const int threads : {1, cores}) {
+    const std::string name =
+        fmt::format("plain LibTorch loop, {} thread{}", threads, threads == 1 ? "" : "s");
+    fmt::print(stderr, "\n== {} ==\n", name);
+    const PlainLoopReport plain = run_plain_loop(work, threads);
+    demo.rows.push_back({name, plain.samples_per_s, plain.train_loss});
+    if (cores == 1) break;
+  }
 }
 
 std::string table(const Demo& demo) {
@@ -129,7 +145,7 @@ std::string text_of(const Demo& demo) {
       demo.verified.bitwise ? "bit for bit" : "NOT bit for bit");
   out += fmt::format("\nError on the test days, in the unit of {}:\n", demo.target);
   const auto line = [&out](const std::string& name, const Metrics& metrics) {
-    out += fmt::format("  {:<34}{}\n", name, to_string(metrics));
+    out += fmt::format("  {:<38}{}\n", name, to_string(metrics));
   };
   line(fmt::format("this model, {} ranks", demo.many.mesh.ranks()), *demo.many.test);
   line("this model, 1 rank", *demo.one.test);
@@ -172,10 +188,7 @@ int demo_command(const DemoRequest& request) {
   const Workload work = workload_with(request, ranks);
   demo.train_rows = work.train_rows;
   demo.target = work.recipe.data.targets.at(0);
-  fmt::print(stderr, "\n== the plain LibTorch loop, {} threads ==\n", cores);
-  const PlainLoopReport plain = run_plain_loop(work, cores);
-  demo.rows.push_back({fmt::format("plain LibTorch loop, {} thread{}", cores, cores == 1 ? "" : "s"),
-                       plain.samples_per_s, plain.train_loss});
+  add_plain_rows(work, cores, demo);
   demo.one = train_with(request, 1);
   demo.many = train_with(request, ranks);
   demo.rows.push_back(row_of(demo.one));

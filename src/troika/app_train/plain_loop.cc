@@ -4,10 +4,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include <fmt/format.h>
+
 #include "troika/base/clock.h"
 #include "troika/base/progress.h"
 #include "troika/base/text.h"
-#include "troika/train/plain.h"
+#include "troika/train/verify.h"
 
 namespace troika {
 namespace {
