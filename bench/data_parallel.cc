@@ -136,7 +136,9 @@ double engine(const Case& c, int ranks, WeightPlacement placement, int steps) {
   std::vector<double> seconds(static_cast<size_t>(ranks));
   unpin();
   if (ranks == 1) pin_to_cores_of_rank(0, usable_cores());
-  run_thread_ranks(ranks, {}, [&](Communicator& communicator) {
+  GroupOptions group;
+  group.pin = ranks > 1;  // one rank stays where it was put above
+  run_thread_ranks(ranks, group, [&](Communicator& communicator) {
     at::set_num_threads(1);
     Replica replica(communicator, layers_of(c), options);
     const Range mine = share({0, c.batch}, ranks, communicator.rank());
