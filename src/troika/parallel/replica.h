@@ -55,8 +55,8 @@ struct StepResult {
 
 /// What a step leaves behind when someone looks (verify, the picture); null members are not recorded.
 struct StepProbe {
-  at::Tensor* mean_gradients =
-      nullptr;                         // flat, in the layout of Replica::parameters(); written by every rank
+  /// Gets this rank's own copy, flat: the gradient of parameters()[i] starts at its storage_offset().
+  at::Tensor* mean_gradients = nullptr;
   std::vector<Span>* spans = nullptr;  // appended, in seconds from `spans_from`
   Clock::time_point spans_from;
 };
@@ -67,9 +67,11 @@ class Replica {
   Replica(Communicator& communicator, const std::vector<Layer>& layers, const ReplicaOptions& options);
   ~Replica();
 
-  /// Forward and backward over this rank's pieces in order, then mean over the ranks, update, zero. A global
-  /// batch of weight 0 changes nothing. Throws Error naming step and layer if the loss is not finite (no
-  /// weight is changed then, on any rank).
+  /// Forward and backward over this rank's pieces in order, then mean over the ranks and update. A global
+  /// batch of weight 0 changes nothing and is no step. Throws the same Error on every rank, naming step, rank
+  /// and layer, if the loss is not finite (no weight is changed then, on any rank), and naming the parameter
+  /// if a gradient is not finite though the loss is (seen while the weights are written, so they have
+  /// changed).
   StepResult step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe = {});
 
   /// Forward without gradient, in evaluation mode; changes nothing.
