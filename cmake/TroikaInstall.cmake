@@ -23,7 +23,7 @@ if(TROIKA_WITH_TORCH)
 endif()
 
 foreach(target ${folders})
-  string(REPLACE "troika_" "" folder ${target})
+  string(REPLACE "floor_" "" folder ${target})
   install(DIRECTORY src/troika/${folder} DESTINATION include/troika FILES_MATCHING PATTERN "*.h")
 endforeach()
 

@@ -2,10 +2,11 @@
 # Needs TROIKA_TORCH_DIR. libtorch.so is left out on purpose: it pulls in all of CUDA.
 if(NOT TARGET troika::torch)
   add_library(troika::c10 SHARED IMPORTED)
-  set_target_properties(troika::c10 PROPERTIES
-    IMPORTED_LOCATION "${TROIKA_TORCH_DIR}/lib/libc10.so"
-    INTERFACE_INCLUDE_DIRECTORIES "${TROIKA_TORCH_DIR}/include;${TROIKA_TORCH_DIR}/include/torch/csrc/api/include"
-    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${TROIKA_TORCH_DIR}/include;${TROIKA_TORCH_DIR}/include/torch/csrc/api/include")
+  set_target_properties(troika::c10 PROPERTIES IMPORTED_LOCATION "${TROIKA_TORCH_DIR}/lib/libc10.so")
+  # -idirafter: the wheel brings an fmt of its own, whose headers must not hide the fmt library that we link.
+  target_compile_options(troika::c10 INTERFACE
+    "SHELL:-idirafter \"${TROIKA_TORCH_DIR}/include\""
+    "SHELL:-idirafter \"${TROIKA_TORCH_DIR}/include/torch/csrc/api/include\"")
   add_library(troika::torch SHARED IMPORTED)
   set_target_properties(troika::torch PROPERTIES
     IMPORTED_LOCATION "${TROIKA_TORCH_DIR}/lib/libtorch_cpu.so"

@@ -42,7 +42,7 @@ TEST(Command, WrongWordsAreNamedWithTheNearest) {
       {{"train", "x.toml", "--ranks", "many"}, "many"},
       {{"train", "x.toml", "--ranks", "0"}, "--ranks"},
       {{"train", "x.toml", "--weights", "own"}, "--weights"},
-      {{"pack"}, "output"},
+      {{"pack"}, "required"},
       {{"data"}, "ubcommand"},
   };
   for (const Case& c : cases) {

@@ -84,7 +84,9 @@ TEST_F(EncoderTest, ValuesAreStandardisedByTheTrainingRowsAlone) {
     const float* const out = &floats[static_cast<size_t>(row) * width];
     EXPECT_EQ(out[1], std::isnan(x) ? 1 : 0);
     EXPECT_EQ(categories[static_cast<size_t>(row)], std::isnan(kind) ? 0 : static_cast<int64_t>(kind) + 1);
-    if (std::isnan(x)) EXPECT_EQ(out[0], 0);
+    if (std::isnan(x)) {
+      EXPECT_EQ(out[0], 0);
+    }
     if (!train_.contains(row)) continue;
     big += out[3] * out[3];
     if (std::isnan(x)) continue;
