@@ -42,7 +42,8 @@ void NpyWriter::append(std::span<const std::byte> rows) {
 
 void NpyWriter::flush_block() {
   write_all(file_, block_, path_);
-  // Only a hint: starts the disk while the next blocks are made, so that the sync at the end has little to wait for.
+  // Only a hint: starts the disk while the next blocks are made, so that the sync at the end has little to
+  // wait for.
   ::sync_file_range(file_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
   if (checksums_.empty()) first_block_ = block_;
   checksums_.push_back(checksum(block_));

@@ -1,11 +1,12 @@
 // BatchSource: any rows of the sample order, read with a stated and kept memory budget. Bytes, no torch.
 //
-// The order of an epoch is a pure function of (manifest, which rows, seed, epoch): blocks of consecutive rows are
-// permuted, taken in groups that fit in memory, and the rows of a group are permuted. It doesn't depend on ranks,
-// threads or the machine, so position p of epoch e is the same row everywhere, and a run resumes from one number.
+// The order of an epoch is a pure function of (manifest, which rows, seed, epoch): blocks of consecutive rows
+// are permuted, taken in groups that fit in memory, and the rows of a group are permuted. It doesn't depend
+// on ranks, threads or the machine, so position p of epoch e is the same row everywhere, and a run resumes
+// from one number.
 //
-// Threading: one source serves all rank threads; gather() may be called from any of them. Ranks of one group move
-// through an epoch together (within one batch of each other).
+// Threading: one source serves all rank threads; gather() may be called from any of them. Ranks of one group
+// move through an epoch together (within one batch of each other).
 #pragma once
 
 #include <cstdint>
@@ -36,20 +37,22 @@ class RowSet {
 
 struct Split {
   RowSet train, validation, test;
-  int64_t null_targets = 0;      // rows left out because their target is null
-  std::string description;       // for people: "by time: train up to 2013-10-19, validation ..., test ..."
+  int64_t null_targets = 0;  // rows left out because their target is null
+  std::string description;   // for people: "by time: train up to 2013-10-19, validation ..., test ..."
 };
 
 /// How to cut a dataset into train, validation and test; fractions of the rows with a target.
 struct SplitOptions {
   enum class By { random, time } by = By::random;
   double validation = 0.1, test = 0.1;
-  std::string time_column = {};  // for By::time: the parts are whole later days (UTC) if there are enough of them
-  uint64_t seed = 0;             // for By::random: membership is a pure function of (seed, row)
+  std::string time_column =
+      {};             // for By::time: the parts are whole later days (UTC) if there are enough of them
+  uint64_t seed = 0;  // for By::random: membership is a pure function of (seed, row)
 };
 
 /// Rows whose target is null are in no part. Throws Error if a part that was asked for ends up empty.
-Split split_rows(const Dataset& dataset, const std::vector<std::string>& targets, const SplitOptions& options);
+Split split_rows(const Dataset& dataset, const std::vector<std::string>& targets,
+                 const SplitOptions& options);
 
 /// Rows as they lie in the dataset: row i at floats + i * float_columns, ints + i * int_columns.
 struct RowBuffer {
@@ -75,7 +78,8 @@ class BatchSource {
   virtual int64_t size() const = 0;
 
   /// Copies the items at `positions` of epoch `epoch` into `out` (resized), in order. `reader` is this rank's
-  /// number below SourceOptions::readers; a reader's positions only grow within an epoch, and epochs only grow.
+  /// number below SourceOptions::readers; a reader's positions only grow within an epoch, and epochs only
+  /// grow.
   virtual void gather(int reader, int64_t epoch, Range positions, RowBuffer& out) = 0;
 
   /// The dataset's row numbers of those items (for tests and reports).
@@ -86,7 +90,9 @@ class BatchSource {
   virtual uint64_t planned_bytes() const = 0;
 };
 
-/// Calls `visit` with the rows of `rows` in dataset order, some thousands at a time, within a small fixed memory.
-void scan_rows(const Dataset& dataset, const RowSet& rows, const std::function<void(const RowBuffer&)>& visit);
+/// Calls `visit` with the rows of `rows` in dataset order, some thousands at a time, within a small fixed
+/// memory.
+void scan_rows(const Dataset& dataset, const RowSet& rows,
+               const std::function<void(const RowBuffer&)>& visit);
 
 }  // namespace troika

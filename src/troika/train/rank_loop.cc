@@ -148,7 +148,6 @@ void RankLoop::step(int64_t done_here) {
   const double seconds = seconds_since(start);
   at_.seconds += seconds;
   if (lead_) {
-    if (done_here == 0) run_.dir.keep();
     if (done_here >= std::min(kWarmUpSteps, (work_.total_steps() - run_.start.step) / 2)) {
       counted_samples_ += result.weight;
       counted_seconds_ += seconds;
@@ -217,6 +216,7 @@ void RankLoop::save() {
   comm_.say("writing a checkpoint", at_.step);
   run_.dir.sync_log();
   write_checkpoint(run_.dir.last(), {replica_.state(), to_metadata(work_, at_)});
+  run_.dir.keep();
   if (new_best_) run_.dir.mark_best();
   new_best_ = false;
   comm_.say("after a checkpoint", at_.step);

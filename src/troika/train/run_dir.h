@@ -21,7 +21,7 @@ class RunDir {
   /// Removes what it created, unless keep() was called.
   ~RunDir();
 
-  /// The run has really started: what is written stays from now on.
+  /// There is a checkpoint to go on from: what is written stays from now on.
   void keep() { kept_ = true; }
 
   const Path& folder() const { return folder_; }

@@ -49,7 +49,7 @@ struct TrainReport {
   Path run_dir;
 };
 
-/// Throws Error and UsageError; nothing is left behind if it fails before its first step, and the last
+/// Throws Error and UsageError; nothing is left behind if it fails before its first checkpoint, and the last
 /// checkpoint is kept if it fails later.
 TrainReport train(const Recipe& recipe, const TrainOptions& options);
 
