@@ -78,6 +78,19 @@ TEST(File, MapsAlsoTheEmptyFile) {
   EXPECT_EQ(static_cast<char>(moved.bytes()[2]), 'c');
 }
 
+// The folders above go too, but not one that somebody else has put something in.
+TEST(FolderInProgress, TakesBackTheFoldersItMade) {
+  const TemporaryFolder folder;
+  { FolderInProgress building(folder / "a/b/made", false); }
+  EXPECT_EQ(entries_in(folder.path()), 0u);
+  {
+    FolderInProgress building(folder / "a/b/made", false);
+    write_whole(folder / "a/other", "x");
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "a/other"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "a/b"));
+}
+
 TEST(FolderInProgress, VanishesUnlessCommitted) {
   const TemporaryFolder folder;
   {

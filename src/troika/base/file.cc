@@ -148,25 +148,55 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-FolderInProgress::FolderInProgress(Path target, bool replace)
-    : target_(std::move(target)), replace_(replace) {
-  if (target_.filename().empty()) target_ = target_.parent_path();  // "name/" means "name"
+CreatedFolders::CreatedFolders(Path folder) : folder_(std::move(folder)) {
   std::error_code error;
-  if (!replace_ && std::filesystem::exists(target_, error)) {
-    fail_usage("{} exists already; choose another name, or pass --overwrite to replace it", target_.string());
+  for (Path missing = folder_; !missing.empty() && !std::filesystem::exists(missing, error);
+       missing = missing.parent_path()) {
+    topmost_ = missing;
   }
-  temporary_ = target_.string() + fmt::format(".{}.tmp", ::getpid());
-  std::filesystem::create_directories(temporary_, error);
+  std::filesystem::create_directories(folder_, error);
   if (error) {
+    remove();
     errno = error.value();
-    fail_with_errno("create the folder", temporary_);
+    fail_with_errno("create the folder", folder_);
   }
 }
+
+void CreatedFolders::remove() const noexcept {
+  if (topmost_.empty()) return;
+  std::error_code ignored;
+  for (Path folder = folder_; std::filesystem::remove(folder, ignored) && folder != topmost_;) {
+    folder = folder.parent_path();
+  }
+}
+
+namespace {
+
+Path without_slash(Path folder) { return folder.filename().empty() ? folder.parent_path() : folder; }
+
+Path free_target(Path target, bool replace) {
+  std::error_code error;
+  if (!replace && std::filesystem::exists(target, error)) {
+    fail_usage("{} exists already; choose another name, or pass --overwrite to replace it", target.string());
+  }
+  return target;
+}
+
+}  // namespace
+
+FolderInProgress::FolderInProgress(Path target, bool replace)
+    : target_(free_target(without_slash(std::move(target)), replace)),  // "name/" means "name"
+      temporary_(target_.string() + fmt::format(".{}.tmp", ::getpid())),
+      created_(temporary_),
+      replace_(replace) {}
 
 FolderInProgress::~FolderInProgress() {
   if (committed_) return;
   std::error_code ignored;  // nothing better can be done while another error is on its way
-  std::filesystem::remove_all(temporary_, ignored);
+  for (const auto& entry : std::filesystem::directory_iterator(temporary_, ignored)) {
+    std::filesystem::remove_all(entry.path(), ignored);
+  }
+  created_.remove();
 }
 
 void FolderInProgress::commit() {

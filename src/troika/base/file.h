@@ -64,6 +64,19 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+/// Makes a folder and those above it that are missing, and can take back what it made.
+class CreatedFolders {
+ public:
+  /// Throws Error naming the folder.
+  explicit CreatedFolders(Path folder);
+  /// Removes the folders that were made, as far as they are empty. For a failure that is on its way already.
+  void remove() const noexcept;
+
+ private:
+  Path folder_;
+  Path topmost_;  // of those that were made; empty if there were none
+};
+
 /// A folder built under a temporary name beside `target` and renamed to it by commit(). If it is destroyed
 /// before that, everything in it is removed, so a failed command leaves nothing behind.
 class FolderInProgress {
@@ -79,6 +92,7 @@ class FolderInProgress {
  private:
   Path target_;
   Path temporary_;
+  CreatedFolders created_;
   bool replace_;
   bool committed_ = false;
 };

@@ -13,7 +13,7 @@ class InterruptGuard {
   ~InterruptGuard();
 };
 
-/// Whether a signal came since the guard was made.
+/// Whether a signal came while the guard that lives now has lived; false without one.
 bool interrupted();
 
 }  // namespace troika

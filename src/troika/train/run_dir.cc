@@ -35,15 +35,10 @@ RunDir::RunDir(Path folder, Mode mode) : folder_(std::move(folder)) {
   if (fs::exists(folder_) && !fs::is_directory(folder_)) fail_usage("run directory {}: it is a file", name);
   if (!fs::exists(folder_)) {
     if (mode == Mode::resume) fail_usage("nothing to resume: there is no run in {}", name);
-    std::error_code error;
-    first_created_ = folder_;
-    while (!first_created_.parent_path().empty() && !fs::exists(first_created_.parent_path())) {
-      first_created_ = first_created_.parent_path();
-    }
-    fs::create_directories(folder_, error);
-    if (error) {
-      remove_created_folders();
-      fail("can't create the run directory {}: {}; choose another one with --run-dir", name, error.message());
+    try {
+      created_.emplace(folder_);
+    } catch (const Error& error) {
+      fail("run directory {}: {}; choose another one with --run-dir", name, error.what());
     }
   }
   std::error_code ignored;
@@ -75,7 +70,7 @@ RunDir::RunDir(Path folder, Mode mode) : folder_(std::move(folder)) {
     log_file_ = FileHandle(log);
   } catch (...) {
     if (lock_) fs::remove(folder_ / kLock, ignored);
-    remove_created_folders();
+    if (created_) created_->remove();
     throw;
   }
 }
@@ -89,14 +84,7 @@ RunDir::~RunDir() {
   // The name goes while the lock is still held; whoever opened the old file finds it unlinked and tries
   // again.
   fs::remove(folder_ / kLock, ignored);
-  if (!kept_) remove_created_folders();
-}
-
-void RunDir::remove_created_folders() {
-  if (first_created_.empty()) return;
-  std::error_code ignored;
-  for (Path folder = folder_; fs::remove(folder, ignored) && folder != first_created_;)
-    folder = folder.parent_path();
+  if (!kept_ && created_) created_->remove();
 }
 
 void RunDir::lock() {

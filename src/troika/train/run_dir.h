@@ -2,6 +2,7 @@
 // One run at a time: a lock that ends with the process. Belongs to one thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "troika/base/file.h"
@@ -43,11 +44,10 @@ class RunDir {
  private:
   void lock();
   void remove_run_files();
-  void remove_created_folders();
 
   Path folder_;
-  Path first_created_;  // the topmost folder that didn't exist before; empty if all did
-  bool fresh_ = true;   // there is no earlier run to spare
+  std::optional<CreatedFolders> created_;  // empty if the folder was there
+  bool fresh_ = true;                      // there is no earlier run to spare
   bool kept_ = false;
   FileHandle lock_;
   FileHandle log_file_;
