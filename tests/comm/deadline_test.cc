@@ -57,6 +57,45 @@ TEST(Deadline, ASilentRankIsNamedWithItsLastWords) {
                                  "rank 0 waits in all_reduce_sum"));
 }
 
+void compute_for(double seconds) {
+  const auto start = Clock::now();
+  while (seconds_since(start) < seconds) {
+  }
+}
+
+// Its second pass is longer than the deadline, but not than ten times its first.
+TEST(Deadline, ARankWithLongPassesIsGivenTime) {
+  EXPECT_EQ(failure(2,
+                    [](Communicator& comm) {
+                      comm.barrier();
+                      for (const double part : {0.5, 2.0}) {
+                        comm.say("forward", 1);
+                        if (comm.rank() == 1) compute_for(part * kDeadline);
+                        comm.barrier();
+                      }
+                    }),
+            "nothing failed");
+}
+
+// Waiting for a peer is no pass of one's own: it earns no patience.
+TEST(Deadline, WaitingLongEarnsNoTime) {
+  std::latch given_up(1);
+  const auto start = Clock::now();
+  const std::string text = failure(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) compute_for(0.8 * kDeadline);
+    comm.barrier();  // rank 0 has waited here
+    if (comm.rank() == 0) return given_up.wait();
+    try {
+      comm.barrier();
+    } catch (...) {
+      given_up.count_down();
+      throw;
+    }
+  });
+  EXPECT_THAT(text, HasSubstr("rank 0 is silent"));
+  EXPECT_LT(seconds_since(start), 5 * kDeadline);
+}
+
 TEST(Deadline, EveryKindOfWait) {
   const std::string receive = failure_with_silent_rank(2, 1, [](Communicator& comm) {
     Buffer own(ElementType::float32, 4);

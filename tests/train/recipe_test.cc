@@ -157,6 +157,8 @@ TEST_F(RecipeTest, CommandLineOverridesAndMeshArithmetic) {
   request.mesh = "data=2,pipeline=2";
   EXPECT_THROW(load_recipe(request), UsageError);  // not built yet
   request.mesh.reset();
+  request.deadline = 7.5;
+  EXPECT_EQ(load_recipe(request).parallel.deadline, 7.5);
   request.weights = "both";
   EXPECT_THROW(load_recipe(request), UsageError);
 }

@@ -21,6 +21,10 @@ void add_recipe_options(CLI::App& command, Request& request) {
       ->check(CLI::IsMember({"shared", "replicated"}));
   command.add_option("--micro-batches", request.micro_batches, "Pieces that each global batch is cut into")
       ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--deadline", request.deadline,
+                  "Seconds without a sign of life before a rank counts as silent")
+      ->check(CLI::Range(0.1, 1e6));
   command.add_flag("--json", request.json,
                    "Print one JSON object on standard output, and nothing else there");
   command.add_flag("--quiet", request.quiet, "No progress");

@@ -8,7 +8,8 @@
 namespace troika {
 
 struct GroupOptions {
-  /// How long a rank waits for a peer since that peer's last sign of life.
+  /// How long a rank waits for a peer since that peer's last sign of life, at least; ten times the longest
+  /// that the peer has computed between two signs, if that is more.
   double deadline_seconds = 30;
   /// Pin rank threads to their cores (not with more ranks than cores).
   bool pin = true;

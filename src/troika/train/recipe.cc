@@ -184,6 +184,7 @@ Recipe load_recipe(const RecipeRequest& request) {
     }
     parallel.weights = *request.weights;
   }
+  if (request.deadline) parallel.deadline = *request.deadline;
   check_mesh(parallel);
   return recipe;
 }

@@ -24,7 +24,7 @@ Group::Group(int ranks, const GroupOptions& options)
       may_spin_(ranks <= usable_cores()),
       states_(static_cast<size_t>(ranks)),
       mailboxes_(static_cast<size_t>(ranks) * static_cast<size_t>(ranks)) {
-  for (int rank = 0; rank < ranks; ++rank) sign_of_life(rank);
+  for (int rank = 0; rank < ranks; ++rank) end_of_wait(rank);
 }
 
 std::shared_ptr<SharedRequest> Group::request(uint64_t index) {

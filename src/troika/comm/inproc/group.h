@@ -6,6 +6,7 @@
 // says so first and then looks once more. So no wake-up is lost.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -81,6 +82,7 @@ struct RankState {
 
   alignas(64) std::atomic<bool> touching{false};  // the rank reads or writes its peers' elements right now
   std::atomic<Clock::rep> last_sign{0};           // of life
+  std::atomic<Clock::rep> longest_pass{0};        // between two signs, while not waiting
   std::atomic<Call> call{Call::none};             // that the rank is in
   std::atomic<Call> last_call{Call::none};
   std::atomic<int> call_peer{-1};  // of a receive
@@ -98,7 +100,6 @@ class Group {
 
   int ranks() const { return static_cast<int>(states_.size()); }
   bool may_spin() const { return may_spin_; }
-  Clock::duration deadline() const { return deadline_; }
   RankState& state(int rank) { return states_[static_cast<size_t>(rank)]; }
   Mailbox& mailbox(int from, int to) { return mailboxes_[static_cast<size_t>(from * ranks() + to)]; }
 
@@ -128,8 +129,27 @@ class Group {
   /// Rung when a rank ends or the group is aborted.
   Bell& watcher() { return watcher_; }
 
+  /// By the rank itself: it begins something. What it did since its last sign is a pass.
   void sign_of_life(int rank) {
+    RankState& own = state(rank);
+    const Clock::rep now = Clock::now().time_since_epoch().count();
+    const Clock::rep pass = now - own.last_sign.load(std::memory_order_relaxed);
+    if (pass > own.longest_pass.load(std::memory_order_relaxed)) {
+      own.longest_pass.store(pass, std::memory_order_relaxed);
+    }
+    own.last_sign.store(now, std::memory_order_relaxed);
+  }
+  /// By the rank itself: it has waited, or just begun, which is no pass.
+  void end_of_wait(int rank) {
     state(rank).last_sign.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  /// How long `rank` may be silent: the deadline, or longer if its passes are known to be long. -1: the
+  /// deadline.
+  Clock::duration patience(int rank) {
+    constexpr int kPasses = 10;
+    if (rank < 0) return deadline_;
+    const Clock::duration longest(state(rank).longest_pass.load(std::memory_order_relaxed));
+    return std::max(deadline_, kPasses * longest);
   }
   Clock::time_point last_sign(int rank) {
     return Clock::time_point(Clock::duration(state(rank).last_sign.load(std::memory_order_relaxed)));

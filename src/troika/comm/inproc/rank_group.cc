@@ -78,7 +78,7 @@ void wait_for_end(Group& group, int started) {
       all = false;
       if (!aborted) continue;
       const Clock::time_point since = std::max(group.last_sign(rank), group.aborted_at());
-      const Clock::duration left = since + group.deadline() - Clock::now();
+      const Clock::duration left = since + group.patience(rank) - Clock::now();
       if (left <= Clock::duration::zero()) end_process(group, rank);
       limit = std::min(limit, left);
     }

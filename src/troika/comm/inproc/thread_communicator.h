@@ -112,13 +112,14 @@ class ThreadCommunicator::Touching {
 
 template <typename Missing>
 Clock::duration ThreadCommunicator::time_left(Missing missing, int first) {
-  Clock::duration left = group_.deadline();
+  Clock::duration left = std::chrono::hours(1);
   const Clock::time_point now = Clock::now();
   for (int peer = first; peer < size(); peer = missing(peer + 1)) {
     if (group_.state(peer).ended.load() && missing(peer) == peer) {
       give_up(fmt::format("rank {} has ended, rank {} waits in {}", peer, rank_, group_.call_text(rank_)));
     }
-    const Clock::duration still = group_.follow(peer).alive + group_.deadline() - now;
+    const Group::Chain chain = group_.follow(peer);
+    const Clock::duration still = chain.alive + group_.patience(chain.end) - now;
     if (still <= Clock::duration::zero() && missing(peer) == peer) give_up(group_.silence_report(peer));
     left = std::min(left, still);
   }
@@ -154,7 +155,7 @@ void ThreadCommunicator::wait_for(Missing missing) {
   }
   own_.sleeping.store(false);
   own_.waits_for.store(-1);
-  group_.sign_of_life(rank_);
+  group_.end_of_wait(rank_);
 }
 
 }  // namespace troika::inproc
