@@ -27,6 +27,14 @@ PackPass::PackPass(const PackOptions& options, const Sniff& sniff, std::vector<C
               options.checksum_block_bytes),
       rejects_(folder / kRejectsName) {}
 
+namespace {
+
+void fail_if_interrupted() {
+  if (interrupted()) fail("interrupted; nothing was written");
+}
+
+}  // namespace
+
 void PackPass::run(int pass, const std::function<void(const PackProgress&)>& progress) {
   uint64_t file_bytes = 0;
   for (const Path& file : options_.files) file_bytes += std::filesystem::file_size(file);
@@ -40,9 +48,10 @@ void PackPass::run(int pass, const std::function<void(const PackProgress&)>& pro
       lock.unlock();
       progress({pass, file_position_.load(), file_bytes, merged_bytes_.load(), merged_rows_.load(),
                 seconds_since(start)});
-      if (interrupted()) fail("interrupted; nothing was written");
+      fail_if_interrupted();
       lock.lock();
     }
+    fail_if_interrupted();  // also one that came since the last look
   } catch (...) {
     stop(std::current_exception());
   }
