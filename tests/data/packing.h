@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/error_of.h"
 #include "support/temporary_folder.h"
 #include "troika/base/error.h"
 #include "troika/data/csv_value.h"
@@ -79,16 +80,6 @@ inline std::string types_of(const Dataset& dataset) {
              (column.type == ColumnType::integer && column.storage == Storage::ints ? "64" : "");
   }
   return types;
-}
-
-template <typename Work>
-std::string error_of(Work work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 inline void expect_empty_but(const TemporaryFolder& folder, const std::vector<std::string>& names) {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "data/source_reading.h"
+#include "support/error_of.h"
 #include "support/make_dataset.h"
 #include "support/temporary_folder.h"
 #include "troika/base/error.h"
@@ -20,16 +21,6 @@ void flip_bit(const Path& path, int64_t at) {
   file.seekp(at);
   file.put(byte);
   ASSERT_TRUE(file.good());
-}
-
-template <typename Function>
-std::string error_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 class SourceFailure : public testing::TestWithParam<bool> {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "support/error_of.h"
 #include "support/make_dataset.h"
 #include "support/temporary_folder.h"
 #include "troika/base/error.h"
@@ -18,16 +19,6 @@ constexpr int64_t kDay = 24 * kHour;
 constexpr int64_t kStart = 15'706 * kDay;  // 2013-01-01
 constexpr int64_t kNullInt = std::numeric_limits<int64_t>::min();
 constexpr float kNull = std::numeric_limits<float>::quiet_NaN();
-
-template <typename Function>
-std::string error_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 

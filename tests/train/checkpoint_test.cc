@@ -12,6 +12,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "support/error_of.h"
 #include "support/temporary_folder.h"
 #include "troika/base/error.h"
 #include "troika/base/random.h"
@@ -38,13 +39,8 @@ std::string with_header(const std::string& json, const std::string& data = "") {
   return std::string(reinterpret_cast<const char*>(&length), 8) + json + data;
 }
 
-std::string error_of(const Path& path) {
-  try {
-    read_checkpoint(path);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+std::string error_of_reading(const Path& path) {
+  return error_of([&] { read_checkpoint(path); });
 }
 
 TEST(Checkpoint, RoundTripsBitForBit) {
@@ -84,15 +80,15 @@ TEST(Checkpoint, EveryFlippedBitAndEveryCutIsFound) {
     for (const int bit : {0, 1, 5}) {
       bad[byte] = static_cast<char>(good[byte] ^ (1 << bit));
       write_text(path, bad);
-      const std::string error = error_of(path);
+      const std::string error = error_of_reading(path);
       EXPECT_NE(error.find("c.safetensors"), std::string::npos)
           << "byte " << byte << " bit " << bit << ": " << error;
     }
     write_text(path, good.substr(0, byte));
-    EXPECT_NE(error_of(path), "no error") << "cut at " << byte;
+    EXPECT_NE(error_of_reading(path), "no error") << "cut at " << byte;
   }
   write_text(path, good + "x");
-  EXPECT_NE(error_of(path), "no error");
+  EXPECT_NE(error_of_reading(path), "no error");
 }
 
 TEST(Checkpoint, RandomDamageNeverPasses) {
@@ -109,7 +105,7 @@ TEST(Checkpoint, RandomDamageNeverPasses) {
     }
     if (bad == good) continue;
     write_text(path, bad);
-    EXPECT_NE(error_of(path), "no error") << "round " << round;
+    EXPECT_NE(error_of_reading(path), "no error") << "round " << round;
   }
 }
 
@@ -118,7 +114,7 @@ TEST(Checkpoint, ReadsFilesOfOthersButChecksEveryField) {
   const Path path = folder / "x.safetensors";
   const auto error = [&](const std::string& json, const std::string& data) {
     write_text(path, with_header(json, data));
-    const std::string what = error_of(path);
+    const std::string what = error_of_reading(path);
     return what.starts_with(path.string()) ? what.substr(path.string().size()) : what;
   };
   const std::string four = "abcd";
@@ -146,9 +142,9 @@ TEST(Checkpoint, ReadsFilesOfOthersButChecksEveryField) {
   EXPECT_EQ(error(R"([1])", ""), ": the header is not a JSON object");
   EXPECT_EQ(error(R"({"__metadata__":{"a":1}})", ""), ": __metadata__ \"a\" is not text");
   write_text(path, std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8));
-  EXPECT_NE(error_of(path).find("doesn't fit in a file of 8"), std::string::npos);
+  EXPECT_NE(error_of_reading(path).find("doesn't fit in a file of 8"), std::string::npos);
   write_text(path, "");
-  EXPECT_NE(error_of(path).find("has 0 bytes"), std::string::npos);
+  EXPECT_NE(error_of_reading(path).find("has 0 bytes"), std::string::npos);
 }
 
 // A limit on the size of files stands in for a full disk: the write fails half-way in the same place.

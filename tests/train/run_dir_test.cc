@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "support/error_of.h"
 #include "support/temporary_folder.h"
 #include "troika/base/error.h"
 
@@ -13,16 +14,6 @@ namespace troika {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <typename Work>
-std::string error_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void write_text(const Path& path, const std::string& text) { std::ofstream(path) << text; }
 

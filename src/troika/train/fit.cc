@@ -8,8 +8,8 @@
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
 #include "troika/base/random.h"
-#include "troika/base/split.h"
 #include "troika/comm/rank_group.h"
+#include "troika/train/workload.h"
 
 namespace troika {
 namespace {
@@ -67,8 +67,7 @@ double train_epoch(Replica& replica, Communicator& communicator, const Samples& 
     const Range global{begin, std::min(begin + options.batch, samples.size())};
     std::vector<Batch> pieces;
     for (int64_t j = 0; j < options.micro_batches; ++j) {
-      const Range part =
-          share(share(global, options.micro_batches, j), communicator.size(), communicator.rank());
+      const Range part = piece_of(global, options.micro_batches, j, communicator.size(), communicator.rank());
       pieces.push_back(samples.batch(epoch, part));
     }
     const StepResult result = replica.step(pieces, loss);

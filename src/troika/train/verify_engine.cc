@@ -4,6 +4,7 @@
 #include "troika/comm/rank_group.h"
 #include "troika/train/verify.h"
 #include "troika/train/verify_pieces.h"
+#include "troika/train/workload.h"
 
 namespace troika {
 namespace {
@@ -23,7 +24,7 @@ std::vector<Batch> pieces_of_rank(const VerifyWork& work, int64_t step, int rank
   std::vector<Batch> pieces;
   const Range whole{0, work.batch_size(step)};
   for (int j = 0; j < work.micro_batches; ++j) {
-    pieces.push_back(work.batch(step, share(share(whole, work.micro_batches, j), work.ranks, rank), dtype));
+    pieces.push_back(work.batch(step, piece_of(whole, work.micro_batches, j, work.ranks, rank), dtype));
   }
   return pieces;
 }
