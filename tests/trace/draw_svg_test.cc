@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "troika/trace/trace.h"
+#include "troika/trace/draw.h"
 
 namespace troika {
 namespace {

@@ -19,6 +19,7 @@
 #include "troika/base/progress.h"
 #include "troika/base/request.h"
 #include "troika/base/text.h"
+#include "troika/trace/draw.h"
 #include "troika/train/trainer.h"
 
 namespace troika {

@@ -6,6 +6,7 @@
 #include "troika/app_train/status.h"
 #include "troika/base/error.h"
 #include "troika/base/request.h"
+#include "troika/trace/draw.h"
 
 namespace troika {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
-#include "troika/trace/trace.h"
+#include "troika/trace/draw.h"
 
 namespace troika {
 namespace {
@@ -21,12 +21,23 @@ const char* colour(Op op) {
       return "#d9d9d9";
     case Op::forward:
       return "#7fb3e6";
+    case Op::recompute:
+      return "#b3d4f2";
     case Op::backward:
       return "#2f6fb5";
+    case Op::backward_input:
+      return "#4c9085";
+    case Op::backward_weight:
+      return "#a8d5a2";
     case Op::reduce_gradients:
       return "#f2c14e";
     case Op::optimizer_step:
       return "#d1603d";
+    case Op::send_activation:
+    case Op::receive_activation:
+    case Op::send_gradient:
+    case Op::receive_gradient:
+      return "#888888";
   }
   return "#000000";
 }
@@ -100,7 +111,7 @@ std::string draw_legend(double top) {
   std::string out;
   double x = kLeft;
   for (const Op op : {Op::load, Op::forward, Op::backward, Op::reduce_gradients, Op::optimizer_step}) {
-    const std::string text = fmt::format("{} {}", letter(op), name_of(op));
+    const std::string text = fmt::format("{} {}", letters(op), name_of(op));
     out += fmt::format(
         "<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/>"
         "<text x=\"{}\" y=\"{}\">{}</text>\n",
@@ -118,7 +129,8 @@ double Trace::duration_s() const {
   return end;
 }
 
-std::string draw_svg(const std::vector<Trace>& traces, const std::vector<std::string>& titles) {
+std::string draw_svg(const std::vector<Trace>& traces, const std::vector<std::string>& titles,
+                     const SvgOptions& options) {
   TROIKA_ASSERT(traces.size() == titles.size(),
                 fmt::format("{} traces, {} titles", traces.size(), titles.size()));
   double shown = 0, height = kAxis + kLegend;

@@ -1,4 +1,5 @@
-// Trace: what happened when, one lane per rank. Values; thread-safe as such.
+// Trace: what happened when, one lane per rank; from the simulator or from a real run. Values; thread-safe as
+// such.
 #pragma once
 
 #include <string>
@@ -14,16 +15,21 @@ struct Span {
   Action action;
   double start_s = 0;
   double end_s = 0;
+  bool operator==(const Span&) const = default;
+};
+
+/// From `at_s` on, until the next one.
+struct MemoryLevel {
+  double at_s = 0;
+  double bytes = 0;
+  bool operator==(const MemoryLevel&) const = default;
 };
 
 struct Trace {
   int ranks = 1;
-  std::vector<Span> spans;  // any order
+  std::vector<Span> spans;                            // any order
+  std::vector<std::vector<MemoryLevel>> memory = {};  // per rank, ascending in time; empty: not known
   double duration_s() const;
 };
-
-/// One figure of one or more traces under each other on a common time axis: lanes, coloured actions, gaps
-/// visible, legend. `titles` has one entry per trace.
-std::string draw_svg(const std::vector<Trace>& traces, const std::vector<std::string>& titles);
 
 }  // namespace troika

@@ -1,0 +1,32 @@
+#include "troika/schedule/schedule.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace troika {
+
+size_t Schedule::num_actions() const {
+  size_t count = 0;
+  for (const Lane& lane : lanes) count += lane.size();
+  return count;
+}
+
+std::vector<Edge> chain_edges(int stages) {
+  std::vector<Edge> edges;
+  for (int stage = 0; stage + 1 < stages; ++stage) edges.push_back({stage, stage + 1});
+  return edges;
+}
+
+Schedule empty_schedule(Kind kind, int num_micro_batches, std::vector<int> lane_of_stage) {
+  Schedule schedule;
+  schedule.kind = kind;
+  schedule.num_micro_batches = num_micro_batches;
+  schedule.edges = chain_edges(static_cast<int>(lane_of_stage.size()));
+  schedule.max_versions.assign(lane_of_stage.size(), 1);
+  const auto last = std::ranges::max_element(lane_of_stage);
+  schedule.lanes.resize(last == lane_of_stage.end() ? 0 : static_cast<size_t>(*last) + 1);
+  schedule.lane_of_stage = std::move(lane_of_stage);
+  return schedule;
+}
+
+}  // namespace troika

@@ -1,0 +1,38 @@
+// search(): which schedule for these lanes, micro-batches, times and memory. Small: it makes and simulates
+// the whole catalogue and zb-auto. Pure; thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "troika/schedule/catalogue.h"
+#include "troika/simulate/simulate.h"
+
+namespace troika {
+
+struct SearchRequest {
+  int lanes = 1;
+  int micro_batches = 1;
+  PassTimes times;  // of one lane's share of the model: divided by the chunks of each schedule
+  std::optional<double> memory_limit;  // peak held of a lane, in whole-lane micro-batches
+  bool steps_overlap = false;          // no barrier between steps: compare costs, else makespans
+};
+
+struct Candidate {
+  const CatalogueEntry* entry = nullptr;
+  int chunks = 1;
+  Summary summary;       // of one global batch: a longer window is divided by its updates
+  double peak_held = 0;  // of the fullest lane
+  bool fits = true;      // in the memory limit
+  std::string refused;   // why it can't be made for these numbers; empty if it was
+};
+
+struct SearchResult {
+  std::vector<Candidate> candidates;  // best first; refused ones last
+  int best = -1;                      // the first that is synchronous and fits; -1 if none
+  std::string reason;                 // a sentence: why this one, against the runner-up and the common choice
+};
+
+SearchResult search_schedules(const SearchRequest& request);
+
+}  // namespace troika
