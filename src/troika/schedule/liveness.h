@@ -19,7 +19,12 @@ struct LanePeaks {
 /// One value per lane. Of forward-only schedules: what is held is the one activation at work.
 std::vector<LanePeaks> lane_peaks(const Schedule& schedule);
 
-/// The most distinct weight versions that each stage holds: those of forwards in flight, and the newest.
+/// The first step of a lane at which what it holds passes `limit` (whole-lane micro-batches), or -1.
+int first_step_above(const Schedule& schedule, int lane, double limit);
+
+/// The most distinct weight versions that each stage holds: those of forwards in flight (backward or its
+/// weight part not ended), and the newest. The version of a forward is the number of optimizer steps of its
+/// stage before it. Where there are optimizer steps, ActionIndex::fits (graph.h) must hold.
 std::vector<int> versions_held(const Schedule& schedule);
 
 }  // namespace troika
