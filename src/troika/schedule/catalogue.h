@@ -26,8 +26,8 @@ struct ScheduleRequest {
   int chunks = 0;         // stages per lane; 0: the schedule's own default
   int updates = 0;        // length of pipedream-2bw's window in global batches; 0: its default
   PassTimes times;
-  std::optional<double>
-      memory_limit;  // of zb-auto: peak `held` of a lane, in whole-lane micro-batches (liveness.h)
+  // Of zb-auto: peak `held` of a lane, in whole-lane micro-batches (liveness.h).
+  std::optional<double> memory_limit = {};
 };
 
 struct CatalogueEntry {
