@@ -13,8 +13,8 @@ namespace troika {
 /// Of one stage and one micro-batch. Bytes are what memory_over_time() adds up.
 struct StageCost {
   double forward_s = 1;
-  double input_s = 1;                // of the backward: the gradient of the input
-  double weight_s = 1;               // and of the weights
+  double input_s = 1;                     // of the backward: the gradient of the input
+  double weight_s = 1;                    // and of the weights
   std::optional<double> backward_s = {};  // of a backward in one part; unset: the sum of the two
   double load_s = 0;
   double reduce_s = 0;
