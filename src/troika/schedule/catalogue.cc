@@ -5,7 +5,17 @@
 #include "troika/schedule/passes.h"
 
 // The list. NAME stands for `CatalogueEntry NAME_entry()`, in catalogue/NAME.cc.
-#define TROIKA_CATALOGUE(SCHEDULE)
+#define TROIKA_CATALOGUE(SCHEDULE) \
+  SCHEDULE(naive)                  \
+  SCHEDULE(gpipe)                  \
+  SCHEDULE(one_f_one_b)            \
+  SCHEDULE(interleaved_1f1b)       \
+  SCHEDULE(looped_bfs)             \
+  SCHEDULE(zb_h1)                  \
+  SCHEDULE(zb_h2)                  \
+  SCHEDULE(dualpipe_v)             \
+  SCHEDULE(pipedream)              \
+  SCHEDULE(pipedream_2bw)
 
 namespace troika {
 
