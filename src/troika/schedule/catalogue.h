@@ -25,7 +25,7 @@ struct ScheduleRequest {
   int micro_batches = 1;  // of one global batch; of pipedream: the window's length, one update each
   int chunks = 0;         // stages per lane; 0: the schedule's own default
   int updates = 0;        // length of pipedream-2bw's window in global batches; 0: its default
-  PassTimes times;
+  PassTimes times = {};
   // Of zb-auto: peak `held` of a lane, in whole-lane micro-batches (liveness.h).
   std::optional<double> memory_limit = {};
 };
