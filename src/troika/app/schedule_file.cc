@@ -1,0 +1,84 @@
+#include "troika/app/schedule_file.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "troika/base/error.h"
+#include "troika/base/file.h"
+#include "troika/base/text.h"
+#include "troika/schedule/catalogue.h"
+#include "troika/schedule/schedule_text.h"
+#include "troika/schedule/torch_csv.h"
+
+namespace troika {
+namespace {
+
+// The longest text of a schedule; a device that never ends isn't one.
+constexpr size_t kMostBytes = size_t{256} << 20;
+
+std::string read_all(int descriptor, const std::string& name) {
+  std::string text;
+  char buffer[65536];
+  while (true) {
+    const ssize_t got = ::read(descriptor, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("can't read {}: {}", name, system_message(errno));
+    if (got == 0) return text;
+    text.append(buffer, static_cast<size_t>(got));
+    if (text.size() > kMostBytes) {
+      fail("{} is longer than {}, so it is no schedule", name, human_bytes(static_cast<double>(kMostBytes)));
+    }
+  }
+}
+
+// The text form has no commas outside of its lines with #.
+bool looks_like_csv(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    const std::string_view line = trim(text.substr(0, end));
+    if (!line.empty() && line.front() != '#') return line.find(',') != std::string_view::npos;
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return false;
+}
+
+[[noreturn]] void fail_unknown(const std::string& word) {
+  std::vector<std::string> names;
+  for (const CatalogueEntry& entry : catalogue()) names.emplace_back(entry.name);
+  fail_usage("\"{}\" is neither a file nor a schedule{}; the schedules are {}", printable(word, 60),
+             did_you_mean(word, names), fmt::join(names, ", "));
+}
+
+}  // namespace
+
+bool is_in_catalogue(const std::string& name) {
+  return std::ranges::any_of(catalogue(), [&](const CatalogueEntry& entry) { return entry.name == name; });
+}
+
+LoadedSchedule load_schedule(const std::string& path) {
+  LoadedSchedule loaded;
+  std::string text;
+  if (path == "-") {
+    loaded.name = "standard input";
+    text = read_all(STDIN_FILENO, loaded.name);
+  } else {
+    std::error_code error;
+    if (!std::filesystem::exists(path, error) && !error) fail_unknown(path);
+    loaded.name = path;
+    text = read_all(open_to_read(path).get(), path);
+  }
+  const std::string ending = Path(path).extension().string();
+  if (ending == ".csv" || ending == ".CSV" || looks_like_csv(text)) {
+    TorchSchedule read = parse_torch_csv(text, loaded.name);
+    loaded.schedule = std::move(read.schedule);
+    loaded.notes = std::move(read.notes);
+  } else {
+    loaded.schedule = parse_schedule(text, loaded.name);
+  }
+  return loaded;
+}
+
+}  // namespace troika

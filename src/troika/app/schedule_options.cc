@@ -1,0 +1,236 @@
+#include "troika/app/schedule_options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "troika/app/schedule_costs.h"
+#include "troika/app/schedule_file.h"
+#include "troika/base/error.h"
+#include "troika/base/text.h"
+#include "troika/schedule/passes.h"
+#include "troika/schedule/validate.h"
+
+namespace troika {
+namespace {
+
+constexpr int kMostOfOne = 1'000'000;  // stages, micro-batches; make_schedule() limits their product
+constexpr double kLongest = 1e15;      // seconds
+
+double time_or(const std::optional<double>& given, const char* option, double otherwise, bool zero_is_fine) {
+  if (!given) return otherwise;
+  const bool good = std::isfinite(*given) && *given <= kLongest && (zero_is_fine ? *given >= 0 : *given > 0);
+  if (!good) {
+    fail_usage("{}: expected a time {}, at most {:g}, got {}", option,
+               zero_is_fine ? "of 0 or more" : "of more than 0", kLongest, *given);
+  }
+  return *given;
+}
+
+// Seconds of the passes, for the schedules that are made to measure.
+PassTimes mean_times(const CostModel& costs) {
+  PassTimes mean{0, 0, 0, costs.link.latency_s};
+  const auto count = static_cast<double>(costs.stages.size());
+  for (const StageCost& stage : costs.stages) {
+    mean.forward_s += stage.forward_s / count;
+    mean.input_s += stage.input_s / count;
+    mean.weight_s += stage.weight_s / count;
+    mean.message_s += costs.link.seconds_per_byte * stage.output_bytes / count;
+  }
+  return mean;
+}
+
+// Activations are counted in whole-lane micro-batches, so that the memory curve shows `held`.
+CostModel unit_costs(const Schedule& schedule, const ScheduleOptions& options, const PassTimes& times) {
+  CostModel costs;
+  costs.link.latency_s = times.message_s;
+  for (const int lane : schedule.lane_of_stage) {
+    StageCost cost;
+    cost.forward_s = times.forward_s;
+    cost.input_s = times.input_s;
+    cost.weight_s = times.weight_s;
+    cost.load_s = options.load.value_or(0);
+    cost.reduce_s = options.reduce.value_or(0);
+    cost.update_s = options.update.value_or(0);
+    cost.activation_bytes = 1.0 / static_cast<double>(std::ranges::count(schedule.lane_of_stage, lane));
+    cost.weight_pending_bytes = cost.activation_bytes;
+    costs.stages.push_back(cost);
+  }
+  return costs;
+}
+
+void check_step_options(const ScheduleOptions& options) {
+  if (!options.costs.empty()) {
+    for (const auto& [given, name] : {std::pair{options.forward, "--forward"},
+                                      {options.input, "--input"},
+                                      {options.weight, "--weight"},
+                                      {options.backward, "--backward"},
+                                      {options.comm, "--comm"},
+                                      {options.load, "--load"},
+                                      {options.reduce, "--reduce"},
+                                      {options.update, "--update"}}) {
+      if (given) fail_usage("{} and --costs say the same thing: leave one of them out", name);
+    }
+  }
+  time_or(options.load, "--load", 0, true);
+  time_or(options.reduce, "--reduce", 0, true);
+  time_or(options.update, "--update", 0, true);
+}
+
+void refuse_sizes(const ScheduleOptions& options) {
+  for (const auto& [given, name] : {std::pair{options.lanes, "--stages"},
+                                    {options.micro_batches, "--micro-batches"},
+                                    {options.chunks, "--chunks"},
+                                    {options.updates, "--updates"}}) {
+    if (given) fail_usage("{} is for schedules of the catalogue; {} has its own", name, options.subject);
+  }
+}
+
+Subject made_or_read(const ScheduleOptions& options, const std::optional<CostTable>& table,
+                     const PassTimes& times) {
+  Subject subject;
+  subject.name = options.subject;
+  if (is_in_catalogue(options.subject)) {
+    ScheduleRequest request = request_of(options);
+    request.times = table ? mean_times(table->costs) : times;
+    subject.schedule = make_schedule(options.subject, request);
+  } else {
+    LoadedSchedule loaded = load_schedule(options.subject);
+    refuse_sizes(options);
+    subject.schedule = std::move(loaded.schedule);
+    subject.notes = std::move(loaded.notes);
+    subject.name = loaded.name;
+  }
+  ValidateOptions limits;
+  limits.memory_limit = options.memory_limit;
+  require_valid(subject.schedule, subject.name, limits);
+  return subject;
+}
+
+bool any_stage(const CostModel& costs, double StageCost::*field) {
+  return std::ranges::any_of(costs.stages, [&](const StageCost& stage) { return stage.*field > 0; });
+}
+
+}  // namespace
+
+void add_subject(CLI::App& command, ScheduleOptions& options) {
+  command
+      .add_option(
+          "schedule", options.subject,
+          "A name of \"troika schedule list\", a file (text form, or .csv as PyTorch writes it), or - "
+          "for standard input")
+      ->required()
+      ->type_name("NAME|FILE");
+}
+
+void add_size_options(CLI::App& command, ScheduleOptions& options) {
+  const CLI::Range positive(1, kMostOfOne);
+  command.add_option("--stages", options.lanes, "Lanes: pipeline ranks (default 4)")
+      ->type_name("P")
+      ->check(positive);
+  command.add_option("--micro-batches", options.micro_batches, "Micro-batches of a global batch (default 8)")
+      ->type_name("M")
+      ->check(positive);
+  command.add_option("--chunks", options.chunks, "Stages per lane, where a schedule takes any number")
+      ->type_name("V")
+      ->check(positive);
+  command.add_option("--updates", options.updates, "pipedream-2bw: global batches from fill to drain")
+      ->type_name("N")
+      ->check(positive);
+  command
+      .add_option("--memory-limit", options.memory_limit,
+                  "Most micro-batches that a lane may hold (a chunk of V counts 1 / V)")
+      ->type_name("X");
+}
+
+void add_time_options(CLI::App& command, ScheduleOptions& options, const std::string& of) {
+  const auto add = [&](const char* name, std::optional<double>& value, const std::string& what) {
+    command.add_option(name, value, what)->type_name("S");
+  };
+  add("--forward", options.forward, "Time of a forward of " + of + " (default 1)");
+  add("--input", options.input, "Of the backward's part for the input (default 1)");
+  add("--weight", options.weight, "Of its part for the weights (default 1)");
+  add("--backward", options.backward, "Of both parts; a schedule that splits them takes half for each");
+  add("--comm", options.comm, "Of a message between lanes, which keeps neither busy (default 0)");
+}
+
+void add_step_options(CLI::App& command, ScheduleOptions& options) {
+  command.add_option("--costs", options.costs, "Measured costs instead of the times: " + costs_help())
+      ->type_name("FILE.json");
+  const auto add = [&](const char* name, std::optional<double>& value, const char* what) {
+    command.add_option(name, value, what)->type_name("S");
+  };
+  add("--load", options.load, "State the loads of each micro-batch, of this time");
+  add("--reduce", options.reduce, "State each stage's reduction of gradients, of this time");
+  add("--update", options.update, "State each stage's optimizer step, of this time");
+  command.add_option("--recompute", options.recompute, "Stages that keep only their input: 0,2")
+      ->type_name("STAGES")
+      ->delimiter(',');
+  command.add_flag("--forward-only", options.forward_only, "Only the forwards, as in evaluation");
+}
+
+void add_json_option(CLI::App& command, ScheduleOptions& options) {
+  command.add_flag("--json", options.json,
+                   "Print one JSON object on standard output, and nothing else there");
+}
+
+ScheduleRequest request_of(const ScheduleOptions& options) {
+  ScheduleRequest request;
+  request.lanes = options.lanes.value_or(4);
+  request.micro_batches = options.micro_batches.value_or(8);
+  request.chunks = options.chunks.value_or(0);
+  request.updates = options.updates.value_or(0);
+  request.memory_limit = options.memory_limit;
+  if (options.memory_limit && !(*options.memory_limit > 0 && *options.memory_limit <= kLongest)) {
+    fail_usage("--memory-limit: expected more than 0 micro-batches, got {}", *options.memory_limit);
+  }
+  return request;
+}
+
+PassTimes pass_times(const ScheduleOptions& options) {
+  if (options.backward && (options.input || options.weight)) {
+    fail_usage("--backward is the sum of --input and --weight: give one or the other");
+  }
+  PassTimes times;
+  times.forward_s = time_or(options.forward, "--forward", 1, false);
+  times.input_s = time_or(options.input, "--input", 1, false);
+  times.weight_s = time_or(options.weight, "--weight", 1, false);
+  times.message_s = time_or(options.comm, "--comm", 0, true);
+  if (options.backward) {
+    // A backward in one part takes the sum of the halves, which is exact.
+    times.input_s = times.weight_s = time_or(options.backward, "--backward", 0, false) / 2;
+  }
+  return times;
+}
+
+Subject subject_of(const ScheduleOptions& options) {
+  request_of(options);  // its checks also hold for a file
+  const PassTimes times = pass_times(options);
+  check_step_options(options);
+  std::optional<CostTable> table;
+  if (!options.costs.empty()) table = read_costs(options.costs);
+  Subject subject = made_or_read(options, table, times);
+  Schedule& schedule = subject.schedule;
+  subject.measured = table.has_value();
+  subject.costs = table ? for_stages(*table, schedule.num_stages()) : unit_costs(schedule, options, times);
+  if (options.forward_only) schedule = forward_only(schedule);
+  for (const int stage : options.recompute) {
+    if (stage < 0 || stage >= schedule.num_stages()) {
+      fail_usage("--recompute: there is no stage {}, expected 0 to {}", stage, schedule.num_stages() - 1);
+    }
+  }
+  if (!options.recompute.empty()) schedule = with_recompute(schedule, options.recompute);
+  const auto wanted = [&](const std::optional<double>& given, double StageCost::*field) {
+    return given.has_value() || (table && any_stage(subject.costs, field));
+  };
+  if (!schedule.stated.loads && wanted(options.load, &StageCost::load_s)) schedule = with_loads(schedule);
+  if (schedule.kind == Kind::forward) return subject;
+  if (!schedule.stated.reductions && wanted(options.reduce, &StageCost::reduce_s)) {
+    schedule = with_reductions(schedule);
+  }
+  if (!schedule.stated.updates && wanted(options.update, &StageCost::update_s)) {
+    schedule = with_updates(schedule);
+  }
+  return subject;
+}
+
+}  // namespace troika
