@@ -26,6 +26,12 @@ const CLI::App& innermost(const CLI::App& app) {
   return app;
 }
 
+// "troika schedule draw".
+std::string path_of(const CLI::App& command) {
+  if (command.get_parent() == nullptr) return "troika";
+  return path_of(*command.get_parent()) + " " + command.get_name();
+}
+
 int wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = innermost(app);
   std::string message = error.what();
@@ -34,10 +40,7 @@ int wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
     message =
         fmt::format("\"{}\" is not known here{}", extras.front(), did_you_mean(word, names_of(command)));
   }
-  fmt::print(stderr, "troika: {}\nRun \"{} --help\" for what there is.\n", message,
-             command.get_display_name().empty() ? "troika"
-             : command.get_parent() == nullptr  ? "troika"
-                                                : "troika " + command.get_name());
+  fmt::print(stderr, "troika: {}\nRun \"{} --help\" for what there is.\n", message, path_of(command));
   return kWrongUsage;
 }
 

@@ -19,6 +19,7 @@ namespace troika {
 namespace {
 
 struct DrawOptions : ScheduleOptions {
+  std::vector<std::string> names;
   std::string output, format;
   bool messages = false, whole_step = false;
   int width = 0;
@@ -61,8 +62,10 @@ std::string format_of_file(const std::string& path) {
       path);
 }
 
-Subject subject_to_draw(const DrawOptions& options) {
-  Subject subject = subject_of(options);
+Subject subject_to_draw(const DrawOptions& options, const std::string& name) {
+  ScheduleOptions one = options;
+  one.subject = name;
+  Subject subject = subject_of(one);
   if (options.whole_step) {
     subject.schedule = whole_step(subject.schedule);
   } else if (options.messages && !subject.schedule.stated.messages) {
@@ -71,50 +74,83 @@ Subject subject_to_draw(const DrawOptions& options) {
   return subject;
 }
 
-std::string content(const std::string& format, const DrawOptions& options, Subject& subject) {
-  const Schedule& schedule = subject.schedule;
-  if (format == "actions") return to_text(schedule);
-  if (format == "csv") return to_torch_csv(schedule, &subject.notes);
-  const Trace trace = simulate(schedule, subject.costs);
-  if (format == "chrome") {
-    return chrome_json(with_memory(schedule, subject.costs, trace), subject.name, "lane") + "\n";
-  }
-  if (format == "svg") {
-    const SvgOptions look{.lane_name = "lane", .seconds = subject.measured};
-    return draw_svg({with_memory(schedule, subject.costs, trace)}, {heading(subject)}, look);
-  }
+Trace traced(const Subject& subject) { return simulate(subject.schedule, subject.costs); }
+
+std::string numbers(const Subject& subject, const Trace& trace) {
+  return summary_text(subject, summarize(subject.schedule, trace));
+}
+
+std::string timelines(const std::vector<Subject>& subjects, const DrawOptions& options) {
   TextOptions look;
   look.width = width_of_output(options);
   look.colour = options.output.empty() && colours();
-  look.seconds = subject.measured;
   look.lane_name = "lane";
-  const std::string text = draw_text(trace, look);
-  return fmt::format("{}\n{}{}{}", heading(subject), text, text.ends_with('\n') ? "" : "\n",
-                     summary_text(subject, summarize(schedule, trace)));
+  std::string text;
+  for (const Subject& subject : subjects) {
+    const Trace trace = traced(subject);
+    look.seconds = subject.measured;
+    text += fmt::format("{}{}\n{}", text.empty() ? "" : "\n", heading(subject), draw_text(trace, look));
+    if (!text.ends_with('\n')) text += '\n';
+    text += numbers(subject, trace);
+  }
+  return text;
+}
+
+std::string figure(const std::vector<Subject>& subjects) {
+  std::vector<Trace> traces;
+  std::vector<std::string> titles;
+  for (const Subject& subject : subjects) {
+    traces.push_back(with_memory(subject.schedule, subject.costs, traced(subject)));
+    titles.push_back(heading(subject));
+  }
+  return draw_svg(traces, titles, {.lane_name = "lane", .seconds = subjects.front().measured});
+}
+
+std::string content(const std::string& format, const DrawOptions& options, std::vector<Subject>& subjects) {
+  if (format == "timeline") return timelines(subjects, options);
+  if (format == "svg") return figure(subjects);
+  if (subjects.size() > 1) {
+    fail_usage("{} schedules in one picture: only a timeline or an SVG figure has room for more than one",
+               subjects.size());
+  }
+  Subject& subject = subjects.front();
+  if (format == "actions") return to_text(subject.schedule);
+  if (format == "csv") return to_torch_csv(subject.schedule, &subject.notes);
+  return chrome_json(with_memory(subject.schedule, subject.costs, traced(subject)), subject.name, "lane") +
+         "\n";
 }
 
 void run_draw(const DrawOptions& options) {
-  if (options.json && !options.format.empty() && options.output.empty()) {
+  const bool to_file = !options.output.empty();
+  if (options.json && !options.format.empty() && !to_file) {
     fail_usage("--json and --format both write to standard output: leave one out, or say --output");
   }
+  if (options.json && options.names.size() > 1) fail_usage("--json is about one schedule, not several");
   std::string format = options.format;
-  if (format.empty()) format = options.output.empty() ? "timeline" : format_of_file(options.output);
-  Subject subject = subject_to_draw(options);
+  if (format.empty()) format = to_file ? format_of_file(options.output) : "timeline";
+  std::vector<Subject> subjects;
+  for (const std::string& name : options.names) subjects.push_back(subject_to_draw(options, name));
   std::string text;
-  if (!options.output.empty() || !options.json) text = content(format, options, subject);
-  if (!options.output.empty()) write_whole(options.output, text);
-  for (const std::string& note : subject.notes) fmt::print(stderr, "note: {}\n", note);
-  if (options.json) {
-    auto json = summary_json(subject, summarize(subject.schedule, simulate(subject.schedule, subject.costs)));
-    if (!options.output.empty()) json["output"] = options.output;
-    fmt::print("{}\n", json.dump(2));
-  } else if (options.output.empty()) {
-    fmt::print("{}", text);
-  } else {
-    fmt::print("{}\n{}{}: written\n", heading(subject),
-               summary_text(subject, summarize(subject.schedule, simulate(subject.schedule, subject.costs))),
-               options.output);
+  if (to_file || !options.json) text = content(format, options, subjects);
+  if (to_file) write_whole(options.output, text);
+  for (const Subject& subject : subjects) {
+    for (const std::string& note : subject.notes) fmt::print(stderr, "note: {}\n", note);
   }
+  if (options.json) {
+    const Subject& subject = subjects.front();
+    auto json = summary_json(subject, summarize(subject.schedule, traced(subject)));
+    if (to_file) json["output"] = options.output;
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  if (!to_file) {
+    fmt::print("{}", text);
+    return;
+  }
+  for (const Subject& subject : subjects) {
+    fmt::print("{}\n{}", heading(subject), numbers(subject, traced(subject)));
+  }
+  fmt::print("{}: written\n", options.output);
 }
 
 }  // namespace
@@ -123,7 +159,12 @@ void add_schedule_draw(CLI::App& schedule) {
   auto* const command =
       schedule.add_subcommand("draw", "Draw a schedule, to scale: who does what when, and who waits");
   const auto options = std::make_shared<DrawOptions>();
-  add_subject(*command, *options);
+  command
+      ->add_option("schedules", options->names,
+                   "Names of \"troika schedule list\", files (text form, or .csv as PyTorch writes it), or - "
+                   "for standard input; several are drawn under each other")
+      ->required()
+      ->type_name("NAME|FILE");
   add_size_options(*command, *options);
   add_time_options(*command, *options, "one stage");
   add_step_options(*command, *options);

@@ -93,6 +93,9 @@ Subject made_or_read(const ScheduleOptions& options, const std::optional<CostTab
     ScheduleRequest request = request_of(options);
     request.times = table ? mean_times(table->costs) : times;
     subject.schedule = make_schedule(options.subject, request);
+    if (options.updates && subject.schedule.num_updates != *options.updates) {
+      fail_usage("--updates is pipedream-2bw's; {} has its own: leave it out", options.subject);
+    }
   } else {
     LoadedSchedule loaded = load_schedule(options.subject);
     refuse_sizes(options);
