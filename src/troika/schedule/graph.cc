@@ -122,13 +122,12 @@ ActionGraph::ActionGraph(const Schedule& schedule) : index_(schedule), dependenc
   }
   first_of_lane_.push_back(size());
   begin_.reserve(count + 1);
-  std::vector<Action> needed;
+  needs_.reserve(count + count / 2);
   for (const Action* action : actions_) {
     begin_.push_back(needs_.size());
     // One that names what the schedule doesn't have is validate()'s to report.
-    if (index_.find(*action) < 0) continue;
-    dependencies_.needs(*action, needed);
-    for (const Action& each : needed) resolve(each);
+    if (!index_.names_what_exists(*action)) continue;
+    dependencies_.for_each(*action, [&](const Action& needed) { resolve(needed); });
   }
   begin_.push_back(needs_.size());
 }
@@ -160,9 +159,7 @@ void ActionGraph::resolve(const Action& needed) {
     case Op::receive_gradient:
       break;
   }
-  std::vector<Action> finer;
-  dependencies_.needs(needed, finer);
-  for (const Action& each : finer) resolve(each);
+  dependencies_.for_each(needed, [&](const Action& finer) { resolve(finer); });
 }
 
 }  // namespace troika

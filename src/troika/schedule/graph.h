@@ -26,6 +26,9 @@ class ActionIndex {
   /// The action's number (lane after lane), or -1.
   int find(const Action& action) const;
 
+  /// Whether the action's stage, micro-batch, update and edge are ones of the schedule.
+  bool names_what_exists(const Action& action) const { return key(action) >= 0; }
+
  private:
   int64_t key(const Action& action) const;  // -1: names what the schedule doesn't have
   int64_t message_key(const Action& action) const;
