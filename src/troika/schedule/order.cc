@@ -23,38 +23,52 @@ void check_needs(const ActionGraph& graph, FaultList& faults) {
   }
 }
 
-// Gradients of a stage are added up in one place until they are reduced and applied, so those of the next
-// share must wait until that has happened.
-void check_shares(const Schedule& s, FaultList& faults) {
-  if (!s.stated.reductions && !s.stated.updates) return;
-  const auto stages = static_cast<size_t>(s.num_stages());
-  std::vector<int> reduced(stages, 0), updated(stages, 0);
-  const Range whole{0, s.num_micro_batches};
-  for (int lane = 0; lane < s.num_lanes(); ++lane) {
-    int step = -1;
-    for (const Action& action : s.lanes[static_cast<size_t>(lane)]) {
-      ++step;
-      const auto at = static_cast<size_t>(action.stage);
-      if (action.op == Op::reduce_gradients || action.op == Op::optimizer_step) {
-        const int expected = (action.op == Op::optimizer_step ? updated : reduced)[at]++;
-        if (action.micro_batch == expected) continue;
-        faults.add(lane, step, action,
-                   fmt::format("it is number {} of its stage, and says that it is for update {}: they come "
-                               "in order, from 0",
-                               expected, action.micro_batch));
-      }
-      if (s.num_updates == 1 || (action.op != Op::backward && action.op != Op::backward_weight)) continue;
-      const int behind = (s.stated.updates ? updated : reduced)[at];
-      if (behind >= s.num_updates || action.micro_batch < share(whole, s.num_updates, behind).end) continue;
-      faults.add(lane, step, action,
-                 fmt::format("its gradient would be added to those of update {}, whose {} stands later: "
-                             "update {} applies micro-batches {} to {}",
-                             behind, s.stated.updates ? "optimizer step" : "reduction", behind,
-                             share(whole, s.num_updates, behind).begin,
-                             share(whole, s.num_updates, behind).end - 1));
-    }
+// The gradients of a stage are added up in one place until they are reduced, so those of the next update must
+// wait until that has happened; its optimizer step may come later.
+class Shares {
+ public:
+  Shares(const Schedule& schedule, FaultList& faults)
+      : s_(schedule), faults_(faults), stages_(static_cast<size_t>(schedule.num_stages())) {}
+
+  void look(const Action& action, int lane, int step) {
+    Stage& stage = stages_[static_cast<size_t>(action.stage)];
+    if (action.op == Op::reduce_gradients) check_number(action, stage.reductions++, lane, step);
+    if (action.op == Op::optimizer_step) check_number(action, stage.updates++, lane, step);
+    if (action.op != Op::backward && action.op != Op::backward_weight) return;
+    if (s_.num_updates == 1) return;
+    if (stage.gradients == share_of(stage.complete).end) ++stage.complete;
+    ++stage.gradients;
+    const int open = s_.stated.reductions ? stage.reductions : stage.complete;
+    if (open >= s_.num_updates || action.micro_batch < share_of(open).end) return;
+    faults_.add(
+        lane, step, action,
+        fmt::format("its gradient would be added to those of update {}, micro-batches {} to {}, which "
+                    "are not {} yet",
+                    open, share_of(open).begin, share_of(open).end - 1,
+                    s_.stated.reductions ? "reduced" : "complete"));
   }
-}
+
+ private:
+  struct Stage {
+    int reductions = 0, updates = 0;  // stated, so far
+    int64_t gradients = 0;            // backwards of both parts, so far
+    int complete = 0;                 // updates whose gradients are all there
+  };
+
+  Range share_of(int update) const { return share({0, s_.num_micro_batches}, s_.num_updates, update); }
+
+  void check_number(const Action& action, int expected, int lane, int step) {
+    if (action.micro_batch == expected) return;
+    faults_.add(lane, step, action,
+                fmt::format("it is number {} of its stage, and says that it is for update {}: they come in "
+                            "order, from 0",
+                            expected, action.micro_batch));
+  }
+
+  const Schedule& s_;
+  FaultList& faults_;
+  std::vector<Stage> stages_;
+};
 
 // The weights of one stage while its lane runs: what is kept is the newest version and the newest of those
 // that forwards in flight have used.
@@ -93,7 +107,11 @@ class Versions {
 
 void check_lane_order(const Schedule& schedule, const ActionGraph& graph, FaultList& faults) {
   check_needs(graph, faults);
-  check_shares(schedule, faults);
+  Shares shares(schedule, faults);
+  for (int lane = 0; lane < schedule.num_lanes(); ++lane) {
+    int step = 0;
+    for (const Action& action : schedule.lanes[static_cast<size_t>(lane)]) shares.look(action, lane, step++);
+  }
 }
 
 void check_message_order(const ActionGraph& graph, const LaneMessages& messages, FaultList& faults) {
