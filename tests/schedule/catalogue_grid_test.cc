@@ -6,6 +6,7 @@
 #include "troika/base/error.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/liveness.h"
+#include "troika/schedule/validate.h"
 
 namespace troika {
 namespace {
@@ -127,6 +128,13 @@ TEST_P(CatalogueGrid, EveryPassOnceInAnOrderThatCanRun) {
         ASSERT_TRUE(entry.splits_backward || !a_part) << to_string(request);
       }
     }
+  });
+}
+
+TEST_P(CatalogueGrid, ValidatorAgrees) {
+  for_each_request(GetParam(), [&](const ScheduleRequest& request, const Schedule& schedule) {
+    const Verdict verdict = validate(schedule);
+    ASSERT_TRUE(verdict.valid()) << to_string(request) << ": " << verdict.faults.front().reason;
   });
 }
 
