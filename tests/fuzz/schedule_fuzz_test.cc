@@ -1,0 +1,198 @@
+// Random mutations of small schedules, the same on every run: whatever the bytes, both readers end with a
+// schedule or with a troika::Error; what they read can be written, read again, checked and, if it is valid,
+// completed by the passes. Meant for the sanitizer builds.
+#include <gtest/gtest.h>
+
+#include "troika/base/error.h"
+#include "troika/base/random.h"
+#include "troika/base/text.h"
+#include "troika/schedule/passes.h"
+#include "troika/schedule/schedule_text.h"
+#include "troika/schedule/torch_csv.h"
+#include "troika/schedule/validate.h"
+
+namespace troika {
+namespace {
+
+class Random {
+ public:
+  explicit Random(uint64_t key) : key_(key) {}
+  size_t below(size_t limit) {
+    return static_cast<size_t>(uniform(key_, counter_++) * static_cast<double>(limit));
+  }
+
+ private:
+  uint64_t key_, counter_ = 0;
+};
+
+// Whole words are exchanged as often as bytes: most bytes of these texts make no sense alone.
+std::string mutated(std::string text, Random& random, const std::vector<std::string>& words) {
+  const size_t changes = 1 + random.below(4);
+  for (size_t i = 0; i < changes; ++i) {
+    const size_t at = random.below(text.size() + 1);
+    switch (random.below(9)) {
+      case 0:
+        text.insert(at, words[random.below(words.size())]);
+        break;
+      case 1:
+        text.erase(at, random.below(8));
+        break;
+      case 2:
+        text.insert(at, text.substr(random.below(text.size() + 1), random.below(40)));
+        break;
+      case 3:
+        text.resize(at);
+        break;
+      case 4:
+        if (at < text.size()) text[at] = static_cast<char>(random.below(256));
+        break;
+      default:
+        if (at < text.size() && text[at] >= '0' && text[at] <= '9')
+          text[at] = static_cast<char>('0' + random.below(4));
+    }
+  }
+  return text;
+}
+
+struct Counts {
+  int read = 0, valid = 0;
+};
+
+// A valid schedule stays one when the passes complete it.
+void expect_usable(const Schedule& schedule, const std::string& text, Counts& counts) {
+  ++counts.read;
+  ASSERT_EQ(parse_schedule(to_text(schedule), "again"), schedule) << text;
+  const Verdict verdict = validate(schedule);
+  if (!verdict.valid()) {
+    for (const Fault& fault : verdict.faults) {
+      ASSERT_FALSE(fault.reason.empty());
+      ASSERT_TRUE(is_utf8(explain(schedule, fault)));
+    }
+    return;
+  }
+  ++counts.valid;
+  const Schedule step = whole_step(without_messages(schedule));
+  const Verdict complete = validate(step, {.buffer_depth = 1, .memory_limit = {}});
+  ASSERT_TRUE(complete.valid()) << text << "\n" << explain(step, complete.faults.front());
+}
+
+const std::vector<std::string> kTextSeeds = {
+    "# kind=train micro_batches=2 edges=0>1 versions=1,1\n0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n",
+    "# edges=0>1,0>2,1>2 updates=2 recompute=1 states=messages,updates versions=1,2,1\n"
+    "0F0 0F1 0I0 0W0 0O 0B1 0O\n1F0 1C0 1B0 1O 1F1 1C1 1B1 1O\n2F0 2B0 2R 2O 2F1 2B1 2R 2O\n",
+    "0L0 0F0 0SF0>1 0RG0<1 0B0 0R 0O\r\n1L0 1RF0<0 1F0 1B0 1SG0>0 1R 1O\r\n",
+    "\xEF\xBB\xBF# a comment\n0F0 3F0 3B0 0B0\n\n1F0 2F0 2I0 2W0 1B0\n-\n",
+};
+const std::vector<std::string> kTextWords = {"#",
+                                             "\n",
+                                             "\r\n",
+                                             " ",
+                                             "\t",
+                                             "-",
+                                             "# kind=forward ",
+                                             "versions=",
+                                             ",",
+                                             "=",
+                                             ">",
+                                             "<",
+                                             "0",
+                                             "2147483647",
+                                             "2147483646F0 ",
+                                             "99999999999",
+                                             " 0F0 ",
+                                             " 1F0 ",
+                                             " 0B1 ",
+                                             " 0W0 ",
+                                             " 0R ",
+                                             " 0O ",
+                                             " 0C0 ",
+                                             " 0SF0>1 ",
+                                             " 1RF0<0 ",
+                                             "micro_batches=2147483647 ",
+                                             "updates=1000000000 ",
+                                             "0F2147483647 ",
+                                             std::string(1, '\0'),
+                                             "\xFF"};
+
+TEST(Fuzz, ScheduleText) {
+  constexpr int kRuns = 20'000;
+  Counts counts;
+  for (int run = 0; run < kRuns; ++run) {
+    Random random(static_cast<uint64_t>(3'000'000 + run));
+    const std::string text = mutated(kTextSeeds[random.below(kTextSeeds.size())], random, kTextWords);
+    try {
+      expect_usable(parse_schedule(text, "fuzz.txt"), text, counts);
+    } catch (const Error& error) {
+      ASSERT_TRUE(is_utf8(error.what())) << error.what();
+      ASSERT_EQ(std::string_view(error.what()).find("fuzz.txt:"), 0U) << error.what();
+    }
+    if (testing::Test::HasFatalFailure()) FAIL() << "run " << run;
+  }
+  std::printf("%d runs: %d read, %d valid\n", kRuns, counts.read, counts.valid);
+  EXPECT_GT(counts.read, kRuns / 10);
+  EXPECT_LT(counts.read, kRuns);
+  EXPECT_GT(counts.valid, kRuns / 100);
+}
+
+const std::vector<std::string> kCsvSeeds = {
+    "0F0,0F1,,,0I0,0W0,0B1\r\n,1F0,1B0,1F1,1B1,,\r\n",
+    "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n",
+    "0UNSHARD,0F0,(0F1;0B0)OVERLAP_F_B,0WAIT_UNSHARD,0B1,0RESHARD\n",
+    "\xEF\xBB\xBF\"0F0\",\"3F0\",\"3B0\",\"0B0\"\n1F0,2F0,2B0,1B0\n\"\"\n",
+};
+const std::vector<std::string> kCsvWords = {",",
+                                            "\n",
+                                            "\r\n",
+                                            "\"",
+                                            "\"\"",
+                                            "(",
+                                            ")",
+                                            ";",
+                                            "()",
+                                            "OVERLAP_F_B",
+                                            "(0F0;0B0)OVERLAP_F_B",
+                                            ",0F0,",
+                                            ",1F0,",
+                                            ",0B1,",
+                                            ",0REDUCE_GRAD,",
+                                            "SEND_F",
+                                            "RECV_B",
+                                            "UNSHARD",
+                                            "RESHARD",
+                                            "WAIT_",
+                                            "0",
+                                            "2147483647",
+                                            "2147483646F0",
+                                            "2147483647SEND_F0",
+                                            "99999999999",
+                                            "F",
+                                            "_",
+                                            std::string(1, '\0'),
+                                            "\xFF"};
+
+TEST(Fuzz, TorchCsv) {
+  constexpr int kRuns = 20'000;
+  Counts counts;
+  for (int run = 0; run < kRuns; ++run) {
+    Random random(static_cast<uint64_t>(4'000'000 + run));
+    const std::string text = mutated(kCsvSeeds[random.below(kCsvSeeds.size())], random, kCsvWords);
+    try {
+      const Schedule schedule = parse_torch_csv(text, "fuzz.csv").schedule;
+      expect_usable(schedule, text, counts);
+      std::vector<std::string> notes;
+      ASSERT_EQ(parse_torch_csv(to_torch_csv(schedule, &notes), "fuzz.csv").schedule, schedule) << text;
+      ASSERT_TRUE(notes.empty()) << notes.front();
+    } catch (const Error& error) {
+      ASSERT_TRUE(is_utf8(error.what())) << error.what();
+      ASSERT_EQ(std::string_view(error.what()).find("fuzz.csv:"), 0U) << error.what();
+    }
+    if (testing::Test::HasFatalFailure()) FAIL() << "run " << run;
+  }
+  std::printf("%d runs: %d read, %d valid\n", kRuns, counts.read, counts.valid);
+  EXPECT_GT(counts.read, kRuns / 10);
+  EXPECT_LT(counts.read, kRuns);
+  EXPECT_GT(counts.valid, kRuns / 100);
+}
+
+}  // namespace
+}  // namespace troika
