@@ -13,6 +13,7 @@
   SCHEDULE(looped_bfs)             \
   SCHEDULE(zb_h1)                  \
   SCHEDULE(zb_h2)                  \
+  SCHEDULE(zb_auto)                \
   SCHEDULE(dualpipe_v)             \
   SCHEDULE(pipedream)              \
   SCHEDULE(pipedream_2bw)
