@@ -56,7 +56,7 @@ Window window_around(const Schedule& schedule, int lane, int step) {
       static_cast<int>(std::min<int64_t>(schedule.num_lanes(), int64_t{lane} + kLanesAround + 1));
   window.first_step = step;
   window.last_step = step;
-  const size_t sides = lane_name(window.last_lane).size() + kMissing.size();
+  const size_t sides = lane_name(window.last_lane).size() + 1 + kMissing.size();
   const auto take = [&](int column) {
     if (column < 0) return false;
     const size_t width = width_of(schedule, window, column);
@@ -82,7 +82,7 @@ void add_line(std::string& text, std::string line) {
 std::string grid(const Schedule& schedule, const Fault& fault) {
   const int near = step_near(schedule, fault);
   const Window window = window_around(schedule, fault.lane, near);
-  const size_t name_width = lane_name(window.last_lane).size();
+  const size_t name_width = lane_name(window.last_lane).size() + 1;
   std::string text, line = fmt::format("{:<{}}", "step", name_width);
   for (int step = window.first_step; step < window.last_step; ++step) {
     line += fmt::format(" {:<{}} ", step, window.cell);

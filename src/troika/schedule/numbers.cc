@@ -65,10 +65,9 @@ struct Place {
   int lane = -1, step = -1;
 };
 
-// Of the forwards in the lanes, by stage and micro-batch: what is there of what must be there.
 struct Forwards {
-  std::vector<std::pair<int, int>> there;  // ascending, each once
-  Action highest{Op::forward, 0, -1};
+  std::vector<std::pair<int, int>> there;  // (stage, micro-batch), ascending, each once
+  Action highest{Op::forward, 0, -1};      // of all actions, the one with the highest micro-batch
   Place of_highest;
 };
 
@@ -78,9 +77,10 @@ Forwards find_forwards(const Schedule& s) {
     int step = 0;
     for (const Action& action : s.lanes[static_cast<size_t>(lane)]) {
       const Place place{lane, step++};
-      if (action.op != Op::forward || action.stage < 0 || action.stage >= s.num_stages()) continue;
+      if (action.op == Op::reduce_gradients || action.op == Op::optimizer_step) continue;
+      if (action.stage < 0 || action.stage >= s.num_stages()) continue;
       if (action.micro_batch < 0 || action.micro_batch >= s.num_micro_batches) continue;
-      found.there.emplace_back(action.stage, action.micro_batch);
+      if (action.op == Op::forward) found.there.emplace_back(action.stage, action.micro_batch);
       if (action.micro_batch <= found.highest.micro_batch) continue;
       found.highest = action;
       found.of_highest = place;
@@ -116,12 +116,15 @@ void check_forwards_fit(const Schedule& s, FaultList& faults) {
   std::string reason = fmt::format("{} of the {} forwards of {} stages x {} micro-batches are missing: {}",
                                    with_commas(wanted - there), with_commas(wanted), s.num_stages(),
                                    s.num_micro_batches, names);
-  if (forwards.highest.micro_batch + 1 < s.num_micro_batches) {
+  const int highest = forwards.highest.micro_batch;
+  if (highest >= 0 && highest + 1 < s.num_micro_batches) {
     reason += fmt::format("; the highest micro-batch in the lanes is {}: is micro_batches={} too high?",
-                          forwards.highest.micro_batch, s.num_micro_batches);
-  } else if (wanted - there > there) {
-    reason += fmt::format("; the highest micro-batch is that of {} in lane {}, step {}: is it mistyped?",
-                          to_string(forwards.highest), forwards.of_highest.lane, forwards.of_highest.step);
+                          highest, s.num_micro_batches);
+  } else if (highest >= 0 && wanted - there > there) {
+    reason += fmt::format("; is the micro-batch of {} mistyped? It is the highest one",
+                          to_string(forwards.highest));
+    const auto [lane, step] = forwards.of_highest;
+    return faults.add(lane, step, forwards.highest, std::move(reason));
   }
   const int lane = s.lane_of_stage[static_cast<size_t>(missing.front().stage)];
   faults.add(lane, -1, missing.front(), std::move(reason));

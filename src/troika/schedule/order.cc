@@ -123,11 +123,13 @@ void check_message_order(const ActionGraph& graph, const LaneMessages& messages,
     if (graph.action(send) == far_end(action)) continue;
     const int from = graph.lane(send), to = graph.lane(number);
     if (!wrong.emplace(from, to).second) continue;
-    faults.add(to, step_of(graph, number), action,
-               fmt::format("message {} from lane {} to lane {} (from 0) is received as {}, and sent as {} "
-                           "(lane {}, step {}): both lanes must have their messages in the same order",
-                           messages.place(number), from, to, to_string(action), to_string(graph.action(send)),
-                           from, step_of(graph, send)));
+    faults.add(
+        to, step_of(graph, number), action,
+        fmt::format("number {} (from 0) of the messages from lane {} to lane {} is received as {}, and "
+                    "sent as {} in lane {}, step {}: both lanes must have their messages in the same "
+                    "order",
+                    messages.place(number), from, to, to_string(action), to_string(graph.action(send)), from,
+                    step_of(graph, send)));
   }
 }
 

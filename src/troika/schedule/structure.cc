@@ -108,7 +108,7 @@ std::string wrong_with(const Schedule& s, const ActionGraph& graph, const Ends& 
   if (std::string why = wrong_kind(s, a); !why.empty()) return why;
   if (!graph.index().names_what_exists(a)) return wrong_number(s, a);
   if (const int home = s.lane_of_stage[static_cast<size_t>(a.stage)]; home != graph.lane(number)) {
-    return fmt::format("stage {} is in lane {}", a.stage, home);
+    return fmt::format("stage {} is in lane {}: all actions of a stage stand in one lane", a.stage, home);
   }
   if (!is_message(a.op) && a.peer != -1)
     return fmt::format("only messages name a peer, and it is {}", a.peer);
