@@ -129,13 +129,12 @@ std::string with_underscores(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(, Catalogue, testing::ValuesIn(names()), with_underscores);
 
-// All small sizes, and a part of the larger ones; costs and forms change from one to the next.
+// Costs and forms change from one size to the next.
 TEST_P(Catalogue, EverySpanIsThatOfTheSecondSimulation) {
   const CatalogueEntry& entry = catalogue_entry(GetParam());
   int cells = 0;
   for (int p = 1; p <= kMostLanes; ++p) {
     for (int m = 1; m <= kMostMicroBatches; ++m) {
-      if (p * m > 32 && (5 * p + 3 * m) % 16 != 0) continue;
       ScheduleRequest request{.lanes = p, .micro_batches = m};
       if (!entry.fixed_chunks) request.chunks = 1 + (p + m) % 3;
       Schedule bare;
@@ -149,7 +148,7 @@ TEST_P(Catalogue, EverySpanIsThatOfTheSecondSimulation) {
       ++cells;
     }
   }
-  EXPECT_GT(cells, 60);
+  EXPECT_GT(cells, 300);
 }
 
 double makespan(const Schedule& schedule, const CostModel& costs) {

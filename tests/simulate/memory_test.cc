@@ -73,6 +73,15 @@ TEST(Memory, AnOldVersionStaysUntilItsLastBackward) {
   EXPECT_EQ(memory[0], (Levels{{0, 100}, {5, 200}, {8, 100}, {9, 200}, {11, 100}}));
 }
 
+// What was measured until a run ended early: update 1 never came, so its version neither.
+TEST(Memory, ATraceMayEndEarly) {
+  const Schedule schedule = read("# updates=3 versions=2\n0F0 0F1 0B0 0O 0F2 0B1 0O 0B2 0O\n");
+  const CostModel costs = CostModel::uniform(1, {.update_s = 1, .activation_bytes = 7, .weight_bytes = 100});
+  Trace trace = simulate(schedule, costs);
+  trace.spans.resize(5);
+  EXPECT_EQ(with_memory(schedule, costs, trace).memory[0], (Levels{{0, 107}, {1, 114}, {4, 107}, {5, 214}}));
+}
+
 TEST(Memory, SpansMayComeInAnyOrder) {
   const Schedule schedule = make_schedule("pipedream", {.lanes = 3, .micro_batches = 7});
   const StageCost cost{.update_s = 0.5, .activation_bytes = 8, .weight_bytes = 100};
@@ -115,7 +124,7 @@ TEST(Memory, VersionsAreThoseOfTheOrderAlone) {
 }
 
 TEST(Memory, ATraceOfSomethingElseIsRefused) {
-  const Schedule schedule = read("0F0 0B0\n1F0 1B0\n");
+  Schedule schedule = read("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3\n1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3\n");
   const CostModel costs = CostModel::uniform(2, {});
   const auto error = [&](const CostModel& costs, const Trace& trace) {
     return error_of([&] { with_memory(schedule, costs, trace); });
@@ -130,8 +139,13 @@ TEST(Memory, ATraceOfSomethingElseIsRefused) {
   }
   EXPECT_EQ(error(costs, {.ranks = 2, .spans = {{0, {Op::forward, 5, 0}, 0, 1}}}),
             "5F0 of rank 0 in the trace isn't of this schedule");
-  EXPECT_EQ(error(costs, {.ranks = 2, .spans = {{0, {Op::backward, 0, 3}, 0, 1}}}),
-            "0B3 of rank 0 in the trace isn't of this schedule");
+  EXPECT_EQ(error(costs, {.ranks = 2, .spans = {{0, {Op::backward, 0, 4}, 0, 1}}}),
+            "0B4 of rank 0 in the trace isn't of this schedule");
+  // Only one update, and an action in the lanes that the schedule doesn't have is validate()'s to name.
+  schedule.lanes[0].push_back({Op::forward, 1'000'000, 0});
+  EXPECT_EQ(error(costs, {.ranks = 2, .spans = {{0, {Op::optimizer_step, 0, 1}, 0, 1}}}),
+            "0O of rank 0 in the trace isn't of this schedule");
+  EXPECT_EQ(error(costs, {.ranks = 2, .spans = {{0, {Op::optimizer_step, 0, 0}, 0, 1}}}), "no error");
 }
 
 }  // namespace

@@ -170,17 +170,38 @@ TEST(Summary, ZeroBubbleSchedulesReachTheirCostOnlyWhereStepsOverlap) {
   EXPECT_DOUBLE_EQ(h2.bubble_rate_makespan, 1.0 / 9);
 }
 
-// Load before the first pass and update after the last: no part of the cost; a reduction between two passes
-// is.
+// Loads before the first pass and updates after the last are no part of the cost.
 TEST(Summary, TheCostIsFromTheFirstPassToTheEndOfTheLast) {
-  const Schedule schedule = read("# updates=2\n0L0 0L1 0F0 0B0 0R 0F1 0B1 0R 0O 0O\n");
-  const Summary summary = summarize(
-      schedule, simulate(schedule, CostModel::uniform(1, {.load_s = 5, .reduce_s = 4, .update_s = 3})));
-  EXPECT_EQ(summary.makespan_s, 10 + 6 + 8 + 6);
-  EXPECT_EQ(summary.cost_s, 10);
+  const Schedule schedule = read("0L0 0F0 0B0 0O\n1L0 1F0 1B0 1O\n");
+  const Trace trace = simulate(schedule, CostModel::uniform(2, {.load_s = 5, .update_s = 3}));
+  EXPECT_EQ(times_of(trace, 0), "0L0 0-5, 0F0 5-6, 0B0 9-11, 0O 11-14");
+  EXPECT_EQ(times_of(trace, 1), "1L0 0-5, 1F0 6-7, 1B0 7-9, 1O 9-12");
+  const Summary summary = summarize(schedule, trace);
+  EXPECT_EQ(summary.makespan_s, 14);
+  EXPECT_EQ(summary.cost_s, 6);
+  EXPECT_EQ(summary.bubble_rate, 0.5);
+  EXPECT_DOUBLE_EQ(summary.bubble_rate_makespan, 3.0 / 14);
+  EXPECT_EQ(summary.utilization, (std::vector<double>{11.0 / 14, 11.0 / 14}));
+}
+
+// Others that stand between two passes are.
+TEST(Summary, ALaneIsBusyWithAnUpdateBetweenItsPasses) {
+  const Schedule schedule = read("# updates=2\n0F0 0B0 0R 0O 0F1 0B1 0R 0O\n");
+  const Summary summary =
+      summarize(schedule, simulate(schedule, CostModel::uniform(1, {.reduce_s = 4, .update_s = 2})));
+  EXPECT_EQ(summary.makespan_s, 18);
+  EXPECT_EQ(summary.cost_s, 12);
   EXPECT_EQ(summary.bubble_rate, 0);
-  EXPECT_EQ(summary.bubble_rate_makespan, 0);
-  EXPECT_EQ(summary.utilization, std::vector<double>{1});
+}
+
+TEST(Summary, RoundingLeavesNoRateBelowNothing) {
+  const Schedule schedule = make_schedule("1f1b", {.lanes = 1, .micro_batches = 9});
+  for (int tenths = 1; tenths < 30; ++tenths) {
+    Trace trace = simulate(schedule, CostModel::uniform(1, {.forward_s = 0.1 * tenths, .input_s = 0.7}));
+    for (Span& span : trace.spans) span.start_s += 0.3, span.end_s += 0.3;
+    EXPECT_GE(summarize(schedule, trace).bubble_rate, 0);
+    EXPECT_LT(summarize(schedule, trace).bubble_rate, 1e-12);
+  }
 }
 
 TEST(Summary, IdleTimeWithinTheSpanIsTheBubble) {

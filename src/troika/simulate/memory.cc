@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "troika/base/error.h"
+#include "troika/schedule/graph.h"
 #include "troika/simulate/simulate.h"
 
 namespace troika {
@@ -21,6 +22,7 @@ bool names_a_piece(const Action& action, const Schedule& schedule) {
 }
 
 void check(const Schedule& schedule, const CostModel& costs, const Trace& trace) {
+  TROIKA_ASSERT(ActionIndex::fits(schedule), "there is a trace of it, so it can run");
   if (costs.stages.size() != static_cast<size_t>(schedule.num_stages())) {
     fail("a schedule of {} stages needs the costs of as many, got those of {}", schedule.num_stages(),
          costs.stages.size());
@@ -75,11 +77,10 @@ void add_held(const Schedule& schedule, const StageCost& cost, const Span& span,
 class Versions {
  public:
   explicit Versions(const Schedule& schedule)
-      : forward_only_(schedule.kind == Kind::forward),
-        updates_(static_cast<size_t>(schedule.num_updates)),
+      : updates_(static_cast<size_t>(schedule.num_updates)),
         micro_batches_(static_cast<size_t>(schedule.num_micro_batches)),
         made_(static_cast<size_t>(schedule.num_stages()) * updates_, -1),
-        used_until_(static_cast<size_t>(schedule.num_stages()) * (updates_ + 1), 0),
+        uses_(static_cast<size_t>(schedule.num_stages()) * (updates_ + 1)),
         version_(static_cast<size_t>(schedule.num_stages()) * micro_batches_, 0) {
     // A forward takes the newest version: as many updates as its lane has done before it.
     std::vector<size_t> newest(static_cast<size_t>(schedule.num_stages()), 0);
@@ -87,7 +88,7 @@ class Versions {
       for (const Action& action : lane) {
         if (!names_a_piece(action, schedule)) continue;  // validate()'s to report
         const auto stage = static_cast<size_t>(action.stage);
-        if (action.op == Op::optimizer_step) ++newest[stage];
+        if (action.op == Op::optimizer_step) newest[stage] = std::min(newest[stage] + 1, updates_);
         if (action.op == Op::forward) version_[piece(action)] = newest[stage];
       }
     }
@@ -99,11 +100,10 @@ class Versions {
     if (op == Op::optimizer_step) {
       made_[stage * updates_ + static_cast<size_t>(span.action.micro_batch)] = span.end_s;
     }
-    const bool last_use =
-        op == Op::backward || op == Op::backward_input || (forward_only_ && op == Op::forward);
-    if (!last_use) return;
-    double& until = used_until_[stage * (updates_ + 1) + version_[piece(span.action)]];
-    until = std::max(until, span.end_s);
+    if (op != Op::forward && op != Op::backward && op != Op::backward_input) return;
+    Use& use = uses_[stage * (updates_ + 1) + version_[piece(span.action)]];
+    use.in_flight += op == Op::forward ? 1 : -1;
+    if (op != Op::forward) use.until = std::max(use.until, span.end_s);
   }
 
   // An old version goes when it isn't the newest any more and its last backward has ended.
@@ -112,20 +112,26 @@ class Versions {
       const double made = made_[stage * updates_ + update];
       if (made < 0) return;
       changes.push_back({made, bytes});
-      changes.push_back({std::max(made, used_until_[stage * (updates_ + 1) + update]), -bytes});
+      const Use& use = uses_[stage * (updates_ + 1) + update];
+      if (use.in_flight == 0) changes.push_back({std::max(made, use.until), -bytes});
     }
   }
 
  private:
+  struct Use {
+    int in_flight =
+        0;  // forwards without their backward: of a whole step 0, of one that broke off perhaps not
+    double until = 0;  // the end of its last backward
+  };
+
   size_t piece(const Action& action) const {
     return static_cast<size_t>(action.stage) * micro_batches_ + static_cast<size_t>(action.micro_batch);
   }
 
-  bool forward_only_;
   size_t updates_, micro_batches_;
-  std::vector<double> made_;        // per stage and update; -1: not in the trace
-  std::vector<double> used_until_;  // per stage and version: the end of its last backward so far
-  std::vector<size_t> version_;     // per stage and micro-batch: of its forward
+  std::vector<double> made_;     // per stage and update; -1: not in the trace
+  std::vector<Use> uses_;        // per stage and version
+  std::vector<size_t> version_;  // per stage and micro-batch: of its forward
 };
 
 std::vector<MemoryLevel> levels(double at_start, std::vector<Change> changes) {

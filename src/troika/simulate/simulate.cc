@@ -88,7 +88,6 @@ class Run {
 
   double arrival(int needed, int number) {
     const int from = graph_.lane(needed), to = graph_.lane(number);
-    if (from == to) return end_of(needed);
     // A gradient is as large as the activation it belongs to: the output of the edge's earlier stage.
     const int earlier = std::min(graph_.action(needed).stage, graph_.action(number).stage);
     const double bytes = costs_.stages[static_cast<size_t>(earlier)].output_bytes;

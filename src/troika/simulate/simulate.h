@@ -16,7 +16,8 @@ namespace troika {
 /// can't run (validate() says why) or the costs are of another number of stages.
 Trace simulate(const Schedule& schedule, const CostModel& costs);
 
-/// Adds `memory` to a trace of this schedule (simulated or measured): bytes held by each lane over time.
+/// Adds `memory` to a trace of this schedule (simulated or measured, whole or broken off): bytes held by each
+/// lane over time. Throws Error if its ranks aren't the lanes or it names what the schedule doesn't have.
 Trace with_memory(const Schedule& schedule, const CostModel& costs, Trace trace);
 
 /// The numbers of a simulated step; fields as in `troika schedule simulate --json`.
