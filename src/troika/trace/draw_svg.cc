@@ -1,52 +1,112 @@
-// The figure: one panel per trace, one lane per rank, a common time axis. Colours are told apart by lightness
-// too, so that a black-and-white print stays readable.
+// The figure: one panel per trace (lanes, and memory where it is known), a common time axis, a legend.
 #include <algorithm>
 #include <cmath>
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
-#include "troika/trace/draw.h"
+#include "troika/trace/look.h"
+#include "troika/trace/svg_parts.h"
 
 namespace troika {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 70, kRight = 20, kLane = 26, kLaneGap = 6, kTitle = 30, kAxis = 34,
-                 kLegend = 34;
-constexpr double kPlotWidth = kWidth - kLeft - kRight;
-constexpr double kLetterWidth = 7.5;  // of the notation's font, to know whether a label fits in its box
+constexpr double kWidth = 960, kTitleLine = 17, kAbovePanel = 12, kBelowTitle = 8, kMemoryHead = 22;
+constexpr size_t kTitleCharacters = 100;  // of one line of the bold font
+constexpr size_t kTitleLines = 3;
+constexpr size_t kManySpans = 3000;  // more than these, and the picture is made of one path per colour
 
-const char* colour(Op op) {
-  switch (op) {
-    case Op::load:
-      return "#d9d9d9";
-    case Op::forward:
-      return "#7fb3e6";
-    case Op::recompute:
-      return "#b3d4f2";
-    case Op::backward:
-      return "#2f6fb5";
-    case Op::backward_input:
-      return "#4c9085";
-    case Op::backward_weight:
-      return "#a8d5a2";
-    case Op::reduce_gradients:
-      return "#f2c14e";
-    case Op::optimizer_step:
-      return "#d1603d";
-    case Op::send_activation:
-    case Op::receive_activation:
-    case Op::send_gradient:
-    case Op::receive_gradient:
-      return "#888888";
+// One trace, looked at once.
+struct Panel {
+  const Trace* trace = nullptr;
+  std::vector<std::string> title;  // lines
+  std::vector<TraceLane> lanes;
+  double duration = 0;
+
+  double title_height() const {
+    return kAbovePanel + kTitleLine * static_cast<double>(title.size()) + kBelowTitle;
   }
-  return "#000000";
+  double height() const {
+    const LaneSize size = lane_size(trace->ranks);
+    const double memory = trace->memory.empty() ? 0 : kMemoryHead + trace->ranks * size.memory_step();
+    return title_height() + trace->ranks * size.step() + memory;
+  }
+};
+
+// Lines of at most kTitleCharacters, cut between words where there are any.
+std::vector<std::string> title_lines(const std::string& title) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (std::string word : split_text(printable(title, 4 * kTitleLines * kTitleCharacters), ' ')) {
+    if (!line.empty() && characters_in(line) + 1 + characters_in(word) > kTitleCharacters) {
+      lines.push_back(line);
+      line.clear();
+    }
+    while (characters_in(word) > kTitleCharacters) {
+      size_t bytes = 0;  // of the first kTitleCharacters characters: a byte 10xxxxxx goes on with one
+      for (size_t seen = 0; bytes < word.size(); ++bytes) {
+        if ((static_cast<unsigned char>(word[bytes]) & 0xC0) != 0x80 && ++seen > kTitleCharacters) break;
+      }
+      lines.push_back(word.substr(0, bytes));
+      word.erase(0, bytes);
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  lines.push_back(line);
+  if (lines.size() > kTitleLines) {
+    lines.resize(kTitleLines);
+    lines.back() += " ...";
+  }
+  return lines;
 }
 
-const char* ink(Op op) { return op == Op::backward || op == Op::optimizer_step ? "#ffffff" : "#222222"; }
-
-std::string escaped(const std::string& text) {
+std::string draw_panel(const Panel& panel, const SvgPlot& plot, double top, const SvgOptions& options,
+                       bool dense) {
   std::string out;
-  for (const char c : text) {
+  for (size_t i = 0; i < panel.title.size(); ++i) {
+    out += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" font-weight=\"bold\" font-size=\"13\">{}</text>\n",
+                       plot.left, top + kAbovePanel + kTitleLine * (static_cast<double>(i) + 0.8),
+                       svg_text(panel.title[i]));
+  }
+  const double lanes_top = top + panel.title_height();
+  out += svg_lanes(panel.lanes, panel.duration, plot, lanes_top, options, dense);
+  if (panel.trace->memory.empty()) return out;
+  const double memory_top = lanes_top + panel.trace->ranks * lane_size(panel.trace->ranks).step();
+  out += fmt::format(
+      "<text x=\"{0:.2f}\" y=\"{1:.2f}\" font-size=\"11\" fill=\"#444444\">memory</text>"
+      "<text x=\"{2:.2f}\" y=\"{1:.2f}\" font-size=\"11\" fill=\"#444444\">peak</text>\n",
+      plot.left, memory_top + kMemoryHead - 8, plot.left + plot.width + 6);
+  return out + svg_memory(*panel.trace, plot, memory_top + kMemoryHead, options);
+}
+
+std::string draw_axis(double top, const SvgPlot& plot, const SvgOptions& options) {
+  const TimeUnit unit = unit_for(plot.seconds, options.seconds);
+  std::string out = fmt::format("<path d=\"M{:.2f} {:.2f}h{:.2f}", plot.left, top, plot.width);
+  std::string marks;
+  const double step = round_step(plot.seconds, 12);
+  for (int i = 0; i * step <= plot.seconds * (1 + 1e-9); ++i) {
+    out += fmt::format("M{:.2f} {:.2f}v4", plot.x(i * step), top);
+    marks += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\">{}</text>\n", plot.x(i * step), top + 17,
+                         mark_text(i * step, step, unit));
+  }
+  return out + "\" fill=\"none\" stroke=\"#666666\"/>\n<g text-anchor=\"middle\" fill=\"#444444\">\n" +
+         marks +
+         fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\">time{}{}</text>\n</g>\n", plot.left + plot.width / 2,
+                     top + 33, unit.name.empty() ? "" : " in ", unit.name);
+}
+
+// Wide enough for the longest lane name in 12 units high letters.
+double left_margin(const std::vector<Panel>& panels, const SvgOptions& options) {
+  int ranks = 1;
+  for (const Panel& panel : panels) ranks = std::max(ranks, panel.trace->ranks);
+  const size_t letters = characters_in(svg_text(options.lane_name)) + 1 + std::to_string(ranks - 1).size();
+  return std::clamp(16 + 6.6 * static_cast<double>(letters), 56.0, kWidth / 3);
+}
+
+}  // namespace
+
+std::string svg_text(const std::string& text) {
+  std::string out;
+  for (const char c : printable(text, text.size() * 4)) {
     switch (c) {
       case '<':
         out += "&lt;";
@@ -64,104 +124,83 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-double panel_height(const Trace& trace) { return kTitle + trace.ranks * (kLane + kLaneGap); }
-
-std::string draw_span(const Span& span, double top, double seconds_shown) {
-  const double x = kLeft + span.start_s / seconds_shown * kPlotWidth;
-  const double width = std::max(0.5, (span.end_s - span.start_s) / seconds_shown * kPlotWidth);
-  const double y = top + span.rank * (kLane + kLaneGap);
-  const std::string label = to_string(span.action);
-  std::string out = fmt::format(
-      "<g><title>{} ({}) on rank {}: {} from {}</title>"
-      "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\" stroke=\"#ffffff\" "
-      "stroke-width=\"0.5\"/>",
-      label, name_of(span.action.op), span.rank, human_seconds(span.end_s - span.start_s),
-      human_seconds(span.start_s), x, y, width, kLane, colour(span.action.op));
-  if (width > kLetterWidth * static_cast<double>(label.size()) + 2) {
-    out += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" class=\"op\" fill=\"{}\">{}</text>", x + width / 2,
-                       y + kLane / 2 + 4, ink(span.action.op), label);
-  }
-  return out + "</g>\n";
+size_t characters_in(const std::string& text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-// 1, 2 or 5 times a power of ten, so that an axis gets between four and ten marks.
-double round_step(double span) {
-  const double power = std::pow(10.0, std::floor(std::log10(span / 4)));
-  for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
-    if (span / (factor * power) <= 10) return factor * power;
-  }
-  return 10 * power;
-}
-
-std::string draw_axis(double top, double seconds_shown) {
-  std::string out = fmt::format("<line x1=\"{0}\" y1=\"{1}\" x2=\"{2}\" y2=\"{1}\" stroke=\"#888888\"/>\n",
-                                kLeft, top, kWidth - kRight);
-  const double step = round_step(seconds_shown);
-  for (double at = 0; at <= seconds_shown * 1.0001; at += step) {
-    const double x = kLeft + at / seconds_shown * kPlotWidth;
-    out += fmt::format(
-        "<line x1=\"{0:.2f}\" y1=\"{1}\" x2=\"{0:.2f}\" y2=\"{2}\" stroke=\"#888888\"/>"
-        "<text x=\"{0:.2f}\" y=\"{3}\" class=\"tick\">{4}</text>\n",
-        x, top, top + 4, top + 18, at == 0 ? "0" : human_seconds(at));
-  }
-  return out;
-}
-
-std::string draw_legend(double top) {
+std::string svg_legend(const std::set<Op>& ops, int chunks, const SvgPlot& plot, double top,
+                       const SvgOptions& options, double& height) {
   std::string out;
-  double x = kLeft;
-  for (const Op op : {Op::load, Op::forward, Op::backward, Op::reduce_gradients, Op::optimizer_step}) {
-    const std::string text = fmt::format("{} {}", letters(op), name_of(op));
-    out += fmt::format(
-        "<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/>"
-        "<text x=\"{}\" y=\"{}\">{}</text>\n",
-        x, top, colour(op), x + 20, top + 11, text);
-    x += 20 + 7.5 * static_cast<double>(text.size()) + 18;
+  double x = plot.left, y = top;
+  const auto add = [&](const std::vector<std::string>& fills, const std::string& text) {
+    const double swatches = 16 * static_cast<double>(fills.size());
+    const double width = swatches + 6 + 6.6 * static_cast<double>(text.size()) + 18;
+    if (x > plot.left && x + width > kWidth) {
+      x = plot.left;
+      y += 20;
+    }
+    for (size_t i = 0; i < fills.size(); ++i) {
+      out += fmt::format("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"14\" height=\"14\" fill=\"{}\"/>",
+                         x + 16 * static_cast<double>(i), y, fills[i]);
+    }
+    out += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" fill=\"#222222\">{}</text>\n", x + swatches + 4,
+                       y + 11, text);
+    x += width;
+  };
+  for (const Op op : ops) add({fill_of(op)}, fmt::format("{} {}", letters(op), name_of(op)));
+  if (chunks > 1 && !ops.empty()) {
+    const Op op = ops.count(Op::forward) ? Op::forward : *ops.begin();
+    add({fill_of(op, 0, 2), fill_of(op, 1, 2)}, "darker: a later stage of the lane");
   }
-  return out + fmt::format("<text x=\"{}\" y=\"{}\">white: waiting</text>\n", x, top + 11);
-}
-
-}  // namespace
-
-double Trace::duration_s() const {
-  double end = 0;
-  for (const Span& span : spans) end = std::max(end, span.end_s);
-  return end;
+  add({"url(#troika-waiting)"}, options.seconds ? "waiting" : "bubble");
+  height = y + 20 - top;
+  return out;
 }
 
 std::string draw_svg(const std::vector<Trace>& traces, const std::vector<std::string>& titles,
                      const SvgOptions& options) {
   TROIKA_ASSERT(traces.size() == titles.size(),
                 fmt::format("{} traces, {} titles", traces.size(), titles.size()));
-  double shown = 0, height = kAxis + kLegend;
-  for (const Trace& trace : traces) {
-    shown = std::max(shown, trace.duration_s());
-    height += panel_height(trace);
+  std::vector<Panel> panels;
+  std::set<Op> ops;
+  double shown = 0, panels_height = 0;
+  size_t spans = 0;
+  int chunks = 1;
+  bool memory = false;
+  for (size_t i = 0; i < traces.size(); ++i) {
+    panels.push_back({&traces[i], title_lines(titles[i]), lanes_of(traces[i]), traces[i].duration_s()});
+    shown = std::max(shown, panels[i].duration);
+    panels_height += panels[i].height();
+    spans += traces[i].spans.size();
+    chunks = std::max(chunks, most_chunks(panels[i].lanes));
+    memory = memory || !traces[i].memory.empty();
+    for (const Span& span : traces[i].spans) {
+      if (takes_time(span)) ops.insert(span.action.op);
+    }
   }
   if (shown <= 0) shown = 1;  // an empty trace still gets a figure
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1:.0f}\" width=\"{0}\" "
-      "height=\"{1:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<style>.op{{text-anchor:middle;font-family:monospace}}.tick{{text-anchor:middle;fill:#555555}}"
-      ".title{{font-weight:bold;font-size:13px}}.lane{{text-anchor:end;fill:#555555}}</style>\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-      kWidth, height);
+  SvgPlot plot{left_margin(panels, options), 0, shown};
+  plot.width = kWidth - plot.left - (memory ? 76 : 22);
+  std::string body;
   double top = 0;
-  for (size_t i = 0; i < traces.size(); ++i) {
-    out += fmt::format("<text x=\"{}\" y=\"{}\" class=\"title\">{}</text>\n", kLeft, top + 20,
-                       escaped(titles[i]));
-    for (int rank = 0; rank < traces[i].ranks; ++rank) {
-      const double y = top + kTitle + rank * (kLane + kLaneGap);
-      out += fmt::format(
-          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#cccccc\"/>"
-          "<text x=\"{}\" y=\"{}\" class=\"lane\">rank {}</text>\n",
-          kLeft, y, kPlotWidth, kLane, kLeft - 8, y + kLane / 2 + 4, rank);
-    }
-    for (const Span& span : traces[i].spans) out += draw_span(span, top + kTitle, shown);
-    top += panel_height(traces[i]);
+  for (const Panel& panel : panels) {
+    body += draw_panel(panel, plot, top, options, spans > kManySpans);
+    top += panel.height();
   }
-  return out + draw_axis(top + 4, shown) + draw_legend(top + kAxis + 6) + "</svg>\n";
+  body += draw_axis(top + 3, plot, options);
+  double legend_height = 0;
+  body += svg_legend(ops, chunks, plot, top + 50, options, legend_height);
+  const double height = std::ceil(top + 50 + legend_height + 6);
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
+             "font-family=\"sans-serif\" font-size=\"12\">\n"
+             "<defs><pattern id=\"troika-waiting\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
+             "patternTransform=\"rotate(45)\"><rect width=\"5\" height=\"5\" fill=\"#f8f8f8\"/>"
+             "<path d=\"M0 0v5\" stroke=\"#cfcfcf\"/></pattern></defs>\n"
+             "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+             kWidth, height) +
+         body + "</svg>\n";
 }
 
 }  // namespace troika
