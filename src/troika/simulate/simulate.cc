@@ -53,9 +53,12 @@ void check(const Schedule& schedule, const CostModel& costs) {
 class Run {
  public:
   Run(const Schedule& schedule, const CostModel& costs)
-      : costs_(costs), graph_(schedule), waiting_for_(static_cast<size_t>(graph_.size()), -1) {
+      : costs_(costs),
+        graph_(schedule),
+        ends_(static_cast<size_t>(graph_.size()), kNotDone),
+        waiting_for_(static_cast<size_t>(graph_.size()), -1) {
     trace_.ranks = schedule.num_lanes();
-    trace_.spans.resize(static_cast<size_t>(graph_.size()), Span{0, {}, 0, kNotDone});
+    trace_.spans.resize(static_cast<size_t>(graph_.size()));
     for (int lane = 0; lane < schedule.num_lanes(); ++lane) {
       cursors_.push_back({.next = graph_.first_of(lane)});
       ready_.push_back(lane);
@@ -84,10 +87,11 @@ class Run {
     int neighbour = -1;  // the next lane in the list of those that wait for the same action
   };
 
-  double& end_of(int number) { return trace_.spans[static_cast<size_t>(number)].end_s; }
+  double end_of(int number) const { return ends_[static_cast<size_t>(number)]; }
 
-  double arrival(int needed, int number) {
+  double arrival(int needed, int number) const {
     const int from = graph_.lane(needed), to = graph_.lane(number);
+    if (from == to) return end_of(needed);
     // A gradient is as large as the activation it belongs to: the output of the edge's earlier stage.
     const int earlier = std::min(graph_.action(needed).stage, graph_.action(number).stage);
     const double bytes = costs_.stages[static_cast<size_t>(earlier)].output_bytes;
@@ -111,12 +115,13 @@ class Run {
   void do_next(int lane) {
     Cursor& cursor = cursors_[static_cast<size_t>(lane)];
     const Action& action = graph_.action(cursor.next);
-    if (graph_.index().find(action) < 0) {
+    if (!graph_.index().names_what_exists(action)) {
       fail("this schedule can't be simulated: {} in lane {}, step {}, names a stage, micro-batch or edge {}",
            to_string(action), lane, cursor.next - graph_.first_of(lane), "that it doesn't have");
     }
     const double end = cursor.start + costs_.seconds(action);
     trace_.spans[static_cast<size_t>(cursor.next)] = {lane, action, cursor.start, end};
+    ends_[static_cast<size_t>(cursor.next)] = end;
     int waiting = std::exchange(waiting_for_[static_cast<size_t>(cursor.next)], -1);
     while (waiting >= 0) {
       ready_.push_back(waiting);
@@ -137,6 +142,7 @@ class Run {
 
   const CostModel& costs_;
   const ActionGraph graph_;
+  std::vector<double> ends_;      // per action: kNotDone, or its span's end, which is quicker to find here
   std::vector<int> waiting_for_;  // per action: the first lane that waits for it, or -1
   std::vector<Cursor> cursors_;   // per lane
   std::vector<int> ready_;        // lanes that may go on
