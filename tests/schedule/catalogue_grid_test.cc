@@ -6,6 +6,7 @@
 #include "troika/base/error.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/liveness.h"
+#include "troika/schedule/passes.h"
 #include "troika/schedule/validate.h"
 
 namespace troika {
@@ -156,6 +157,17 @@ std::string test_name(const testing::TestParamInfo<const char*>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CatalogueGrid, testing::ValuesIn(kNames), test_name);
+
+TEST(CatalogueDualPipeV, FewMicroBatchesAreThoseOfTwoPerLaneWithoutTheRest) {
+  for (int lanes = 1; lanes <= kLanes; ++lanes) {
+    const Schedule whole = make_schedule("dualpipe-v", {.lanes = lanes, .micro_batches = 2 * lanes});
+    for (int micro_batches = 1; micro_batches < 2 * lanes; ++micro_batches) {
+      ASSERT_EQ(make_schedule("dualpipe-v", {.lanes = lanes, .micro_batches = micro_batches}),
+                with_micro_batches(whole, micro_batches))
+          << lanes << " lanes, " << micro_batches << " micro-batches";
+    }
+  }
+}
 
 // The most that a lane holds, in micro-batches.
 double peak(const Schedule& schedule) {

@@ -29,9 +29,25 @@ class Writer {
     add({Op::backward_input, stages_[chunk], backwards_[chunk]++});
   }
 
-  void weight() { add(waiting_[weights_++]); }
+  void weight() {
+    if (weights_ < waiting_.size()) add(waiting_[weights_++]);
+  }
 
-  Lane take() { return std::move(lane_); }
+  /// After a round of nothing but left out micro-batches come only more of them: many lanes and few
+  /// micro-batches take no longer than what is written.
+  template <typename Round>
+  void rounds(int count, const Round& round) {
+    for (int i = 0; i < count; ++i) {
+      const size_t before = lane_.size();
+      round();
+      if (lane_.size() == before) return;
+    }
+  }
+
+  Lane finish() {
+    while (weights_ < waiting_.size()) weight();
+    return std::move(lane_);
+  }
 
  private:
   void add(const Action& action) {
@@ -50,45 +66,48 @@ Lane make_lane(int lane, int lanes, int kept) {
   const int before = lane + 1, later = lanes - before;
   Writer write(lane, lanes, kept);
   // Fill: forwards down the V, then also up.
-  for (int i = 0; i < 2 * later; ++i) write.forward(0);
-  for (int i = 0; i < before; ++i) {
+  write.rounds(2 * later, [&] { write.forward(0); });
+  write.rounds(before, [&] {
     write.forward(0);
     write.forward(1);
-  }
+  });
   // The first backwards: the lanes before wait for their input parts, W fills the wait for the next forward.
-  for (int i = 0; i < later; ++i) {
+  write.rounds(later, [&] {
     write.input(1);
     write.weight();
     write.forward(1);
-  }
+  });
   // Pairs of a forward and a backward of the other stage.
-  for (int i = 0; i < micro_batches - 2 * lanes + before; ++i) {
+  write.rounds(micro_batches - 2 * lanes + before, [&] {
     write.forward(0);
     write.backward(1);
     write.forward(1);
     write.backward(0);
-  }
-  // Drain: no forwards left for chunk 0, then none at all. W waits from the second half on, so that the input
-  // parts run through to the first lane, and fills the gaps between them.
-  for (int i = 0; i < later; ++i) {
+  });
+  // Drain: no forwards left for chunk 0, then none at all. Of the last ones W waits, so that the input parts
+  // run through to the first lane, and fills the gaps between them.
+  write.rounds(later, [&] {
     write.backward(1);
     write.forward(1);
     write.backward(0);
-  }
-  for (int i = 0; i < 2 * before; ++i) {
-    const size_t chunk = i % 2 == 0 ? 1 : 0;
-    if (i < before) {
-      write.backward(chunk);
-    } else {
-      write.input(chunk);
-    }
-  }
-  for (int i = 0; i < later; ++i) {
-    write.weight();
+  });
+  write.rounds(before / 2, [&] {
+    write.backward(1);
+    write.backward(0);
+  });
+  if (before % 2 == 1) {
+    write.backward(1);
     write.input(0);
   }
-  for (int i = 0; i < before; ++i) write.weight();
-  return write.take();
+  write.rounds(before / 2, [&] {
+    write.input(1);
+    write.input(0);
+  });
+  write.rounds(later, [&] {
+    write.weight();
+    write.input(0);
+  });
+  return write.finish();
 }
 
 Schedule make(const ScheduleRequest& request) {
