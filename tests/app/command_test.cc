@@ -12,7 +12,7 @@ bool contains(const std::string& text, const std::string& word) {
 }
 
 TEST(Command, EverySubcommandHasHelpWithAnExample) {
-  for (const char* name : {"pack", "data", "train", "verify", "demo"}) {
+  for (const char* name : {"pack", "data", "train", "verify", "demo", "schedule"}) {
     const CommandResult result = run_troika({name, "--help"});
     EXPECT_EQ(result.status, 0) << name;
     EXPECT_TRUE(contains(result.out, "xample")) << result.out;
@@ -20,7 +20,8 @@ TEST(Command, EverySubcommandHasHelpWithAnExample) {
   }
   const CommandResult all = run_troika({"--help"});
   EXPECT_EQ(all.status, 0);
-  for (const char* name : {"pack", "data", "train", "verify"}) EXPECT_TRUE(contains(all.out, name)) << name;
+  for (const char* name : {"pack", "data", "train", "verify", "schedule"})
+    EXPECT_TRUE(contains(all.out, name)) << name;
 }
 
 TEST(Command, WithoutArgumentsItShowsHelpAndIsWrongUsage) {
@@ -44,6 +45,7 @@ TEST(Command, WrongWordsAreNamedWithTheNearest) {
       {{"train", "x.toml", "--weights", "own"}, "--weights"},
       {{"pack"}, "required"},
       {{"data"}, "ubcommand"},
+      {{"data", "hed", "x"}, "\"head\""},
   };
   for (const Case& c : cases) {
     const CommandResult result = run_troika(c.arguments);

@@ -12,8 +12,8 @@ struct CommandResult {
 };
 
 /// `arguments` go to build/<preset>/troika as they are; `folder` is its working directory ("" for this
-/// one's). Ends it (status 137) after `deadline_seconds`.
+/// one's); it reads `input`. Ends it (status 142) after `deadline_seconds`.
 CommandResult run_troika(const std::vector<std::string>& arguments, const std::string& folder = "",
-                         int deadline_seconds = 60);
+                         int deadline_seconds = 60, const std::string& input = "");
 
 }  // namespace troika

@@ -11,6 +11,7 @@ void add_data(CLI::App& app);
 void add_train(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_demo(CLI::App& app);
+void add_schedule(CLI::App& app);
 
 /// Thrown by a callback whose command has already said all there is to say; carries the exit status.
 struct ExitStatus {

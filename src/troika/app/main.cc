@@ -59,6 +59,7 @@ int run(int argc, char** argv) {
   add_train(app);
   add_verify(app);
   add_demo(app);
+  add_schedule(app);
   if (argc == 1) {
     fmt::print("{}", app.help());
     return kWrongUsage;

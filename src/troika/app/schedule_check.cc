@@ -96,7 +96,7 @@ std::string stated_text(const Stated& stated) {
   if (stated.messages) words.push_back("messages");
   if (stated.reductions) words.push_back("reductions");
   if (stated.updates) words.push_back("updates");
-  return words.empty() ? "passes alone" : fmt::format("passes, {}", fmt::join(words, ", "));
+  return words.empty() ? "passes only" : fmt::format("passes, {}", fmt::join(words, ", "));
 }
 
 std::string valid_text(const Checked& checked) {
@@ -175,7 +175,9 @@ void add_schedule_check(CLI::App& schedule) {
       ->type_name("X");
   command->add_flag("--json", options->json,
                     "Print one JSON object on standard output, and nothing else there");
-  command->footer("Example: troika schedule draw 1f1b --format actions | troika schedule check -");
+  command->footer(
+      "Example: troika schedule check mine.txt --blocking\n"
+      "Or of what another command prints: troika schedule draw 1f1b --format csv | troika schedule check -");
   command->callback([options] { run_check(*options); });
 }
 

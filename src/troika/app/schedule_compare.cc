@@ -74,14 +74,18 @@ std::string remark(const Candidate& candidate, bool best) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-// "zb-h2 and zb-v".
-std::string names_that(const SearchResult& result, bool CatalogueEntry::*have) {
+std::vector<std::string_view> names_that(const SearchResult& result, bool CatalogueEntry::*have) {
   std::vector<std::string_view> names;
   for (const CatalogueEntry& entry : catalogue()) {
     for (const Candidate& each : result.candidates) {
       if (each.entry == &entry && entry.*have && each.refused.empty()) names.push_back(entry.name);
     }
   }
+  return names;
+}
+
+// "zb-h2 and zb-v".
+std::string listed(const std::vector<std::string_view>& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
@@ -112,12 +116,13 @@ std::string result_text(const SearchRequest& request, const SearchResult& result
                fmt::format("{:.6g}", each.peak_held), remark(each, static_cast<int>(i) == result.best)});
   }
   text += table.text() + refused;
-  if (const std::string names = names_that(result, &CatalogueEntry::asynchronous); !names.empty()) {
-    text += fmt::format(
-        "Asynchronous ({}): trains with older weights, which is not equal to the serial run.\n", names);
+  if (const auto names = names_that(result, &CatalogueEntry::asynchronous); !names.empty()) {
+    text +=
+        fmt::format("Asynchronous ({}): trains with older weights, which is not equal to the serial run.\n",
+                    listed(names));
   }
-  if (const std::string names = names_that(result, &CatalogueEntry::gains_by_overlap); !names.empty()) {
-    text += fmt::format("{} reach their cost only where steps overlap{}.\n", names,
+  if (const auto names = names_that(result, &CatalogueEntry::gains_by_overlap); !names.empty()) {
+    text += fmt::format("The cost of {} is reached only where steps overlap{}.\n", listed(names),
                         request.steps_overlap ? "" : " (--overlap); one step alone takes the makespan");
   }
   if (result.best < 0) return text + "No choice: " + result.reason + ".\n";

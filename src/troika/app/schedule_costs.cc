@@ -125,10 +125,17 @@ const Json& list_of(const Json& file, const char* key, const std::string& path) 
 
 std::string costs_help() {
   std::string text =
-      "{\"stages\": [{\"forward\": seconds, ...}, ...], \"link\": {\"latency\": seconds, "
-      "\"seconds_per_byte\": ...}}; one stage stands for all; keys of a stage: backward";
-  for (const Field& field : kFields) text += fmt::format(", {}", field.key);
-  return text;
+      "Measured costs are a file: {\"stages\": [{\"forward\": 0.011, \"backward\": 0.02}, ...],\n"
+      "  \"link\": {\"latency\": 2e-5, \"seconds_per_byte\": 1e-9}, "
+      "\"links\": [{\"from\": 0, \"to\": 1, ...}]}\n"
+      "  One stage stands for all. Seconds and bytes of a micro-batch:\n  backward";
+  size_t column = text.size() - text.rfind('\n');
+  for (const Field& field : kFields) {
+    const std::string key = field.key;
+    text += column + key.size() > 90 ? ",\n  " + key : ", " + key;
+    column = text.size() - text.rfind('\n');
+  }
+  return text + "\n";
 }
 
 CostTable read_costs(const std::string& path) {

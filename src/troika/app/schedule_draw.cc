@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "troika/app/schedule.h"
+#include "troika/app/schedule_costs.h"
 #include "troika/app/schedule_report.h"
 #include "troika/base/error.h"
 #include "troika/base/file.h"
@@ -178,7 +179,8 @@ void add_schedule_draw(CLI::App& schedule) {
   command->add_option("--width", options->width, "Columns (default: COLUMNS, the terminal's, or 100)")
       ->check(CLI::Range(kLeastWidth, kMostWidth));
   add_json_option(*command, *options);
-  command->footer("Example: troika schedule draw 1f1b --stages 4 --micro-batches 8 --forward 1 --backward 2");
+  command->footer(costs_help() +
+                  "Example: troika schedule draw 1f1b --stages 4 --micro-batches 8 --forward 1 --backward 2");
   command->callback([options] { run_draw(*options); });
 }
 

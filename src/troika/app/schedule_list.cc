@@ -16,7 +16,7 @@ std::string chunks_text(const CatalogueEntry& entry) {
 }
 
 std::string block(const CatalogueEntry& entry) {
-  std::string text = fmt::format("{}: {}\n  bubble {}; holds {}; stages per lane {}\n", entry.name,
+  std::string text = fmt::format("{}: {}\n  bubble {}\n  holds {}; stages per lane {}\n", entry.name,
                                  entry.summary, entry.bubble, entry.memory, chunks_text(entry));
   text += fmt::format("  {}\n  {}\n", entry.use, entry.paper);
   if (entry.asynchronous) {

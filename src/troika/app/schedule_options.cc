@@ -157,7 +157,7 @@ void add_time_options(CLI::App& command, ScheduleOptions& options, const std::st
 }
 
 void add_step_options(CLI::App& command, ScheduleOptions& options) {
-  command.add_option("--costs", options.costs, "Measured costs instead of the times: " + costs_help())
+  command.add_option("--costs", options.costs, "Measured costs instead of the times; see below")
       ->type_name("FILE.json");
   const auto add = [&](const char* name, std::optional<double>& value, const char* what) {
     command.add_option(name, value, what)->type_name("S");

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "troika/app/schedule.h"
+#include "troika/app/schedule_costs.h"
 #include "troika/app/schedule_report.h"
 #include "troika/app/table.h"
 #include "troika/base/error.h"
@@ -72,9 +73,9 @@ void add_schedule_simulate(CLI::App& schedule) {
   add_step_options(*command, *options);
   add_json_option(*command, *options);
   command->footer(
+      costs_help() +
       "Makespan: from the first start to the last end. Cost: the longest time from a lane's first pass to "
-      "its "
-      "last.\nMemory is counted in micro-batches of a whole lane.\n"
+      "its last.\nMemory is counted in micro-batches of a whole lane.\n"
       "Example: troika schedule simulate zb-h1 --stages 8 --micro-batches 24 --forward 18.5 --input 18.1 "
       "--weight 9.3");
   command->callback([options] { run_simulate(*options); });
