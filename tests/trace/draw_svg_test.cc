@@ -176,6 +176,9 @@ TEST(DrawSvg, WhatRunsWithinAnotherLeavesItVisible) {
   const std::string svg = draw_svg({trace}, {"t"});
   EXPECT_LT(box_titled(svg, "0R").height, box_titled(svg, "0B0").height);
   EXPECT_LT(svg.find("0B0 ("), svg.find("0R ("));  // the outer one is painted first
+  const Trace together{1, {{0, parse_action("0R"), 0, 0.5}, {0, parse_action("0B0"), 0, 1}}};
+  const std::string both = draw_svg({together}, {"t"});
+  EXPECT_LT(both.find("0B0 ("), both.find("0R ("));
 }
 
 TEST(DrawSvg, MemoryIsAStepCurvePerLane) {

@@ -3,6 +3,7 @@
 #include "trace/traces.h"
 #include "troika/base/text.h"
 #include "troika/trace/draw.h"
+#include "troika/trace/text_columns.h"
 
 namespace troika {
 namespace {
@@ -136,6 +137,26 @@ rank 1 L0 F0------- SF0--- F0----------- B0-------------------------------------
 L load  F forward  B backward  R reduce gradients  O optimizer step  SF send activation  . waiting
 707 us in all
 )"));
+}
+
+TEST(DrawText, OddTimesAreNotSpreadWiderThanTheirLabelsNeed) {
+  const std::vector<std::string> lines = lines_of(draw_text(one_f_one_b(2, 2, {1, 1.3717}), plain(400)));
+  EXPECT_EQ(lines[1].size(),
+            7 + 19u);  // 3 (1 + 1.3717) + 1 is 8.1151, of 3 columns, less the blanks at the end
+}
+
+// Whatever is one column wide is seen, wherever it stands against the columns.
+TEST(TextColumns, AColumnWideIsSeen) {
+  const Action forward{Op::forward, 0, 0}, backward{Op::backward, 0, 0};
+  const auto shown = [](const std::vector<Span>& spans) {
+    return columns_of({spans, {0}}, ColumnScale{1, 3, false});
+  };
+  EXPECT_EQ(shown({{0, forward, 0.5, 1.5}}), (std::vector<int>{0, 0, -1}));
+  for (double at = 0; at <= 1.5; at += 0.125) {
+    const std::vector<int> columns =
+        shown({{0, forward, 0, at}, {0, backward, at, at + 1}, {0, forward, at + 1, 3}});
+    EXPECT_NE(std::find(columns.begin(), columns.end(), 1), columns.end()) << at;
+  }
 }
 
 TEST(DrawText, NoLineIsLongerThanAsked) {
