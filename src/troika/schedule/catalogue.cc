@@ -14,6 +14,9 @@
   SCHEDULE(zb_h1)                  \
   SCHEDULE(zb_h2)                  \
   SCHEDULE(zb_auto)                \
+  SCHEDULE(zb_v)                   \
+  SCHEDULE(v_half)                 \
+  SCHEDULE(v_min)                  \
   SCHEDULE(dualpipe_v)             \
   SCHEDULE(pipedream)              \
   SCHEDULE(pipedream_2bw)

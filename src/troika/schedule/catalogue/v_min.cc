@@ -1,0 +1,34 @@
+#include "troika/schedule/catalogue.h"
+#include "troika/schedule/catalogue/vee_search.h"
+
+// A V of two stages per lane (zb_v.cc) that holds about a third of 1f1b's activations, 2 floor((p+4)/3)
+// chunks: a micro-batch goes down, up and back as fast as it can. The order is tight, and times that differ
+// from each other cost more than in v-half. Made to measure by a search (vee_search.h). 4 lanes, 4
+// micro-batches, F = I = W, small letters are the stages on the way up:
+//
+//     F0 F1 .  .  .  .  .  f0 i0 F2 w0 f1 i1 w1 F3 I0 W0 .  .  f2 i2 I1 W1 w2 .  f3 i3 I2 W2 w3 .  .  .  I3
+//     W3 .  F0 F1 .  .  .  f0 .  f1 i0 w0 F2 .  i1 I0 W0 w1 .  f2 F3 I1 i2 W1 w2 f3 .  I2 i3 W2 w3 .  .  I3
+//     W3 .  .  F0 F1 .  f0 .  f1 .  .  i0 w0 F2 I0 i1 W0 w1 f2 .  I1 F3 W1 i2 f3 w2 I2 W2 .  i3 w3 .  I3 W3
+//     .  .  .  F0 f0 F1 f1 .  .  .  .  i0 I0 W0 F2 w0 f2 i1 I1 W1 w1 F3 f3 i2 I2 W2 w2 .  .  i3 I3 W3 w3
+
+namespace troika {
+namespace {
+
+Schedule make(const ScheduleRequest& request) { return vee::make_vee(vee::VeeKind::least, request); }
+
+}  // namespace
+
+CatalogueEntry v_min_entry() {
+  return {
+      .name = "v-min",
+      .summary = "a V of two stages per lane with about a third of 1f1b's memory; made for the given times",
+      .bubble = "about 3p to 4p F where F = I = W and messages take no time",
+      .memory = "min(floor((p+4)/3), m)",
+      .use = "where memory is shortest: the fewest activations that still keep all lanes at work",
+      .paper = "Qi et al., 2024, Pipeline Parallelism with Controllable Memory, arXiv:2405.15362",
+      .default_chunks = 2,
+      .splits_backward = true,
+      .make = make};
+}
+
+}  // namespace troika

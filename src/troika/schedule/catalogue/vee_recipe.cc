@@ -1,0 +1,201 @@
+#include "troika/schedule/catalogue/vee_recipe.h"
+
+#include <algorithm>
+
+namespace troika::vee {
+namespace {
+
+constexpr Ticks kEven = 4;  // ticks of a pass where all are equally long, so that a quarter is a tick
+
+Shape with_times(Shape shape, Ticks forward, Ticks input, Ticks weight) {
+  shape.forward = forward, shape.input = input, shape.weight = weight, shape.message = 0;
+  return shape;
+}
+
+// Of equal times, the pass that is nearest to the end of its micro-batch goes first.
+Ticks rank_of(Ticks time, int pass) { return 4 * time + (pass < kChain ? kChain - 1 - pass : 0); }
+
+Ticks slots3(const Shape& shape) { return shape.forward + shape.input + shape.weight; }
+
+Rules last_rules(const Recipe& recipe, const Shape& shape, Ticks best_cost) {
+  Rules rules = {.overlap = shape.weight * recipe.overlap / 10,
+                 .late_by_weight = shape.weight * recipe.late_by_weight / 10,
+                 .balanced = recipe.balanced,
+                 .before_forward = recipe.before_forward,
+                 .before_input_down = recipe.before_input_down,
+                 .reserve = recipe.reserve};
+  if (recipe.allowance >= 0) {
+    const Ticks idle = best_cost < kNever ? best_cost - shape.work() : 0;
+    rules.allowance = idle * recipe.allowance / 10;
+  }
+  return rules;
+}
+
+}  // namespace
+
+VeeMaker::VeeMaker(const Shape& shape)
+    : shape_(shape),
+      even_(with_times(shape, kEven, kEven, kEven)),
+      forwards_(with_times(shape, kEven, kEven, 0)),
+      run_(shape_),
+      even_run_(even_),
+      forwards_run_(forwards_),
+      ranks_(shape.num_passes()) {}
+
+Outcome VeeMaker::make(const Recipe& recipe, Ticks best_cost) {
+  if (!rank(recipe)) return {};
+  Rules rules = last_rules(recipe, shape_, best_cost);
+  if (recipe.source == Source::pattern) {
+    rules.look_ahead = rank_of(recipe.look_ahead * slots3(shape_), kWeightUp);
+  } else if (recipe.source != Source::rounds) {
+    rules.look_ahead = 4 * recipe.late_look_ahead;  // in the ticks of the even run
+  }
+  ++num_runs_;
+  const Outcome outcome = run_.run(ranks_, rules);
+  return recipe.rebalanced && outcome.complete ? run_rebalanced(rules, outcome) : outcome;
+}
+
+Ranks VeeMaker::last_ranks() const {
+  Ranks ranks(shape_.num_passes());
+  for (int lane = 0; lane < shape_.lanes; ++lane) {
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (int i = 0; i < shape_.micro_batches; ++i) {
+        const size_t at = shape_.at(lane, pass, i);
+        ranks[at] = rank_of(run_.starts()[at], pass);
+      }
+    }
+  }
+  return ranks;
+}
+
+bool VeeMaker::rank(const Recipe& recipe) {
+  switch (recipe.source) {
+    case Source::pattern:
+      rank_by_pattern(recipe, shape_);
+      return true;
+    case Source::rounds:
+      rank_by_rounds();
+      return true;
+    case Source::even_run:
+    case Source::forwards_run:
+    case Source::timetable:
+      return rank_by_run(recipe);
+  }
+  return false;
+}
+
+void VeeMaker::rank_by_pattern(const Recipe& recipe, const Shape& shape) {
+  const Ticks quarter = slots3(shape);  // in twelfths of a tick
+  Ticks turn = 0;
+  for (int pass = 0; pass < kChain; ++pass) {
+    if (pass > 0) turn += recipe.turn[static_cast<size_t>(pass - 1)];
+    const Ticks hop = recipe.hop[static_cast<size_t>(pass)];
+    for (int lane = 0; lane < shape.lanes; ++lane) {
+      const int hops = pass == kForwardDown || pass == kInputUp ? lane : shape.lanes - 1 - lane;
+      for (int i = 0; i < shape.micro_batches; ++i) {
+        const Ticks early = std::min(i, recipe.early);
+        const Ticks time = turn + hops * hop + early * recipe.early_period + (i - early) * recipe.period;
+        ranks_[shape.at(lane, pass, i)] = rank_of(time * quarter, pass);
+        if (pass < kInputUp) continue;
+        const int weight = pass == kInputUp ? kWeightUp : kWeightDown;
+        ranks_[shape.at(lane, weight, i)] = rank_of((time + recipe.weight_lag) * quarter, weight);
+      }
+    }
+    turn += (shape.lanes - 1) * hop;
+  }
+}
+
+bool VeeMaker::rank_by_run(const Recipe& recipe) {
+  const bool forwards = recipe.source == Source::forwards_run;
+  const Shape& shape = forwards ? forwards_ : even_;
+  VeeRun& run = forwards ? forwards_run_ : even_run_;
+  rank_by_pattern(recipe, even_);
+  Rules rules = {.look_ahead = rank_of(recipe.look_ahead * slots3(even_), kWeightUp),
+                 .reserve = recipe.reserve};
+  if (recipe.source == Source::timetable) {
+    const Ticks first = ranks_[shape.at(0, kInputDown, 0)];
+    const Ticks last = ranks_[shape.at(0, kForwardDown, shape.micro_batches - 1)];
+    const Ticks per_tick = rank_of(slots3(even_), kWeightUp);  // a quarter is a tick here
+    not_before_.assign(ranks_.size(), 0);
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (ranks_[i] >= first && ranks_[i] <= last) not_before_[i] = ranks_[i] / per_tick;
+    }
+    rules.not_before = &not_before_;
+  }
+  ++num_runs_;
+  if (!run.run(ranks_, rules).complete) return false;
+  for (int lane = 0; lane < shape.lanes; ++lane) {
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const bool fills = pass >= kChain && !recipe.keep_weights;
+      for (int i = 0; i < shape.micro_batches; ++i) {
+        const size_t at = shape.at(lane, pass, i);
+        ranks_[at] = fills ? kNever / 2 : rank_of(run.starts()[at], pass);
+      }
+    }
+  }
+  return true;
+}
+
+// Ranks are the places in the lane. Warm-up: as many forwards down as can be done before the first comes up
+// again; then down and up in turn until the first input part is due, which fills the memory.
+void VeeMaker::rank_by_rounds() {
+  const int lanes = shape_.lanes, count = shape_.micro_batches;
+  std::vector<std::array<int, kChain>> next(static_cast<size_t>(lanes));
+  std::vector<Ticks> place(static_cast<size_t>(lanes));
+  const auto done = [&](int lane, Pass pass) -> int { return next[static_cast<size_t>(lane)][pass]; };
+  const auto put = [&](int lane, Pass pass) {
+    if (done(lane, pass) == count) return;
+    ranks_[shape_.at(lane, pass, next[static_cast<size_t>(lane)][pass]++)] =
+        ++place[static_cast<size_t>(lane)];
+  };
+  std::fill(ranks_.begin(), ranks_.end(), kNever / 2);
+  for (int lane = 0; lane < lanes; ++lane) {
+    for (int i = 0; i < 2 * (lanes - 1 - lane); ++i) put(lane, kForwardDown);
+    for (int i = 0; i <= lane; ++i) put(lane, kForwardDown), put(lane, kForwardUp);
+  }
+  std::vector<Pass> input(static_cast<size_t>(lanes));
+  for (int round = 0; round < 2 * count; ++round) {
+    // On the way down as soon as the lane below has done it.
+    for (int lane = 0; lane < lanes; ++lane) {
+      const int down = done(lane, kInputDown), up = done(lane, kInputUp);
+      const bool due = down < up && (lane == lanes - 1 || done(lane + 1, kInputDown) > down || up == count);
+      input[static_cast<size_t>(lane)] = due ? kInputDown : kInputUp;
+    }
+    for (int lane = 0; lane < lanes; ++lane) put(lane, input[static_cast<size_t>(lane)]);
+    for (int lane = 0; lane < lanes; ++lane) {
+      const int down = done(lane, kForwardDown), up = done(lane, kForwardUp);
+      if (up < down && (lane == lanes - 1 || done(lane + 1, kForwardUp) > up)) {
+        put(lane, kForwardUp);
+      } else if (lane == 0 || done(lane - 1, kForwardDown) > down) {
+        put(lane, kForwardDown);
+      }
+    }
+  }
+}
+
+// A lane that was idle less than the idlest one may wait for that much without losing anything.
+Outcome VeeMaker::run_rebalanced(Rules rules, Outcome outcome) {
+  constexpr int kMostRuns = 8;
+  const Rules plain = rules;
+  std::vector<Ticks> allowance, last;
+  for (int i = 0; i < kMostRuns; ++i) {
+    last = std::move(allowance);
+    allowance = run_.idle();
+    const Ticks most = *std::max_element(allowance.begin(), allowance.end());
+    for (Ticks& idle : allowance) idle = most - idle;
+    rules.lane_allowance = &allowance;
+    ++num_runs_;
+    const Outcome again = run_.run(ranks_, rules);
+    if (again < outcome) {
+      outcome = again;
+      continue;
+    }
+    // The run before was the best: once more, for its order.
+    rules.lane_allowance = &last;
+    ++num_runs_;
+    return run_.run(ranks_, i == 0 ? plain : rules);
+  }
+  return outcome;
+}
+
+}  // namespace troika::vee
