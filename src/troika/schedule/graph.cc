@@ -48,7 +48,7 @@ bool ActionIndex::fits(const Schedule& s) {
   });
   const auto stages = static_cast<size_t>(s.num_stages());
   return s.num_micro_batches >= 1 && s.num_updates >= 1 && s.num_updates <= s.num_micro_batches &&
-         int64_t{s.num_stages()} * s.num_micro_batches <= actions &&
+         int64_t{s.num_stages()} * s.num_micro_batches <= actions && s.edges.size() <= stages * kMostEdges &&
          (!s.stated.messages || int64_t{crossing} * s.num_micro_batches <= actions) &&
          std::ranges::all_of(s.lane_of_stage, in_a_lane) && std::ranges::all_of(s.edges, forwards_along) &&
          std::ranges::is_sorted(s.edges) && std::ranges::adjacent_find(s.edges) == s.edges.end() &&

@@ -13,8 +13,11 @@ namespace troika {
 /// Finds actions by value in constant time.
 class ActionIndex {
  public:
+  static constexpr int kMostEdges = 64;
+
   /// Whether the numbers in `schedule` fit its lanes (each (stage, micro-batch) needs a forward at least), so
-  /// that an index of it has the size of the schedule and not of a mistyped number. Also true: every stage
+  /// that an index of it has the size of the schedule and not of a mistyped number, and the graph too: there
+  /// are at most kMostEdges times as many edges as stages. Also true: every stage
   /// stands in a lane, edges go from a lower stage to a higher one, vectors per stage have a value per stage
   /// (or, recomputed, none).
   static bool fits(const Schedule& schedule);

@@ -59,6 +59,13 @@ void check_edges(const Schedule& s, FaultList& faults) {
     }
     before = &edge;
   }
+  const auto stages = static_cast<size_t>(std::max(1, s.num_stages()));
+  if (s.edges.size() > stages * ActionIndex::kMostEdges) {
+    faults.add(
+        -1, -1, {},
+        fmt::format("there are {} edges between {} stages: expected at most {} per stage",
+                    with_commas(static_cast<int64_t>(s.edges.size())), stages, ActionIndex::kMostEdges));
+  }
 }
 
 struct Place {
