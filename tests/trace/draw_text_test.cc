@@ -141,8 +141,8 @@ L load  F forward  B backward  R reduce gradients  O optimizer step  SF send act
 
 TEST(DrawText, OddTimesAreNotSpreadWiderThanTheirLabelsNeed) {
   const std::vector<std::string> lines = lines_of(draw_text(one_f_one_b(2, 2, {1, 1.3717}), plain(400)));
-  EXPECT_EQ(lines[1].size(),
-            7 + 19u);  // 3 (1 + 1.3717) + 1 is 8.1151, of 3 columns, less the blanks at the end
+  // The last backward of lane 0 ends at 3 (1 + 1.3717), 7.1151, at 3 columns a unit.
+  EXPECT_EQ(lines[1].size(), 7 + 22u);
 }
 
 // Whatever is one column wide is seen, wherever it stands against the columns.
