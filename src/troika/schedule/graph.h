@@ -13,13 +13,13 @@ namespace troika {
 /// Finds actions by value in constant time.
 class ActionIndex {
  public:
-  static constexpr int kMostEdges = 64;
+  static constexpr int kMostEdges = 64;  // per stage, on the average
 
-  /// Whether the numbers in `schedule` fit its lanes (each (stage, micro-batch) needs a forward at least), so
-  /// that an index of it has the size of the schedule and not of a mistyped number, and the graph too: there
-  /// are at most kMostEdges times as many edges as stages. Also true: every stage
-  /// stands in a lane, edges go from a lower stage to a higher one, vectors per stage have a value per stage
-  /// (or, recomputed, none).
+  /// Whether the numbers in `schedule` fit its lanes, so that an index or a graph of it has the size of the
+  /// schedule and not of a mistyped number: each (stage, micro-batch) needs a forward at least, each message
+  /// a send, and there are at most kMostEdges times as many edges as stages. Also true: every stage stands in
+  /// a lane, edges go from a lower stage to a higher one, vectors per stage have a value per stage (or,
+  /// recomputed, none).
   static bool fits(const Schedule& schedule);
 
   /// Actions that name no stage, micro-batch, update or edge of the schedule are not in the index; of equal
