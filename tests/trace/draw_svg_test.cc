@@ -155,6 +155,9 @@ TEST(DrawSvg, LabelsAreAsTellingAsFits) {
   const std::string narrow = draw_svg({one_f_one_b(4, 20)}, {"t"}, kPlain);  // 69 units: 12 px a forward
   EXPECT_EQ(count(narrow, ">F7</text>"), 0u);
   EXPECT_EQ(count(narrow, ">7</text>"), 8u);
+  // A load's number alone would be taken for a pass.
+  const Trace load{1, {{0, parse_action("0L0"), 0, 1}, {0, parse_action("0F0"), 1, 80}}};
+  EXPECT_EQ(count(draw_svg({load}, {"t"}), ">L</text>"), 1u);
 }
 
 TEST(DrawSvg, MessagesWithoutWidthAreNoBoxes) {

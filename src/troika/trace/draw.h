@@ -23,7 +23,7 @@ std::string draw_svg(const std::vector<Trace>& traces, const std::vector<std::st
                      const SvgOptions& options = {});
 
 struct TextOptions {
-  int width = 100;      // columns, at least 24; no line is longer
+  int width = 100;      // columns, at least 20; no line is longer
   bool colour = false;  // ANSI; for terminals only
   bool seconds = true;  // as in SvgOptions
   std::string lane_name = "rank";

@@ -135,7 +135,7 @@ std::string svg_legend(const std::set<Op>& ops, int chunks, const SvgPlot& plot,
   double x = plot.left, y = top;
   const auto add = [&](const std::vector<std::string>& fills, const std::string& text) {
     const double swatches = 16 * static_cast<double>(fills.size());
-    const double width = swatches + 6 + 6.6 * static_cast<double>(text.size()) + 18;
+    const double width = swatches + 6 + 6.3 * static_cast<double>(text.size()) + 14;
     if (x > plot.left && x + width > kWidth) {
       x = plot.left;
       y += 20;
@@ -149,11 +149,11 @@ std::string svg_legend(const std::set<Op>& ops, int chunks, const SvgPlot& plot,
     x += width;
   };
   for (const Op op : ops) add({fill_of(op)}, fmt::format("{} {}", letters(op), name_of(op)));
+  add({"url(#troika-waiting)"}, options.seconds ? "waiting" : "bubble");
   if (chunks > 1 && !ops.empty()) {
     const Op op = ops.count(Op::forward) ? Op::forward : *ops.begin();
     add({fill_of(op, 0, 2), fill_of(op, 1, 2)}, "darker: a later stage of the lane");
   }
-  add({"url(#troika-waiting)"}, options.seconds ? "waiting" : "bubble");
   height = y + 20 - top;
   return out;
 }

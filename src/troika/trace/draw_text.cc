@@ -14,7 +14,7 @@
 namespace troika {
 namespace {
 
-constexpr int kNarrowest = 24;
+constexpr int kNarrowest = 20;
 constexpr int kMostBlocks = 6;
 
 // What the cells of one trace have in common.

@@ -25,9 +25,10 @@ bool of_whole_stage(Op op) { return op == Op::reduce_gradients || op == Op::opti
 std::string label_of(const Action& action, LabelStyle style) {
   if (is_message(action.op)) return "";
   if (style == LabelStyle::whole) return to_string(action);
-  if (of_whole_stage(action.op)) return std::string(letters(action.op));
-  const std::string number = std::to_string(action.micro_batch);
-  return style == LabelStyle::micro_batch ? number : std::string(letters(action.op)) + number;
+  const std::string letter(letters(action.op)), number = std::to_string(action.micro_batch);
+  if (of_whole_stage(action.op)) return letter;
+  if (style == LabelStyle::operation) return letter + number;
+  return is_pass(action.op) ? number : letter;
 }
 
 // A character of the monospaced font is 0.6 of its size wide.
