@@ -1,6 +1,6 @@
 """usage: schedules_page.py [--check] COMMAND [SOURCE_TREE]
 
-Writes what COMMAND (the built troika) says into docs/schedules.md, between the lines `<!-- made by: ... -->` and
+Writes what COMMAND (the built troika) says into README.md and docs/*.md, between the lines `<!-- made by: ... -->` and
 `<!-- end -->`, and into docs/images/schedules.svg. With --check it only says what differs, exit status 1.
 
   made by: catalogue         a table of all schedules, then each with its picture
@@ -8,6 +8,7 @@ Writes what COMMAND (the built troika) says into docs/schedules.md, between the 
 """
 
 import difflib
+import glob
 import json
 import os
 import re
@@ -15,7 +16,6 @@ import shlex
 import subprocess
 import sys
 
-PAGE = os.path.join("docs", "schedules.md")
 FIGURE = os.path.join("docs", "images", "schedules.svg")
 IN_FIGURE = ["gpipe", "1f1b", "zb-h1", "zb-h2"]
 SIZE = ["--stages", "4", "--micro-batches", "8"]
@@ -48,7 +48,7 @@ def catalogue(command):
     return text
 
 
-def page_of(command, text):
+def page_of(command, name, text):
     def part(found):
         words = shlex.split(found[2])
         if words == ["catalogue"]:
@@ -56,20 +56,26 @@ def page_of(command, text):
         elif words[:1] == ["troika"]:
             made = shown(command, words[1:])
         else:
-            raise RuntimeError(f"{PAGE}: nobody makes \"{found[2]}\"")
+            raise RuntimeError(f"{name}: nobody makes \"{found[2]}\"")
         return f"{found[1]}{made}{found[3]}"
 
     made, count = PART.subn(part, text)
     if count != text.count("<!-- made by:") or count != text.count("<!-- end -->"):
-        raise RuntimeError(f"{PAGE}: a part that isn't closed by <!-- end -->")
+        raise RuntimeError(f"{name}: a part that isn't closed by <!-- end -->")
     return made
 
 
 def made_files(command, tree):
     """Path -> content, of all files that this makes."""
-    with open(os.path.join(tree, PAGE), encoding="utf-8") as source:
-        page = page_of(command, source.read())
-    return {PAGE: page, FIGURE: say(command, ["schedule", "draw", *IN_FIGURE, *SIZE, "--format", "svg"])}
+    made = {FIGURE: say(command, ["schedule", "draw", *IN_FIGURE, *SIZE, "--format", "svg"])}
+    for path in sorted(glob.glob(os.path.join(tree, "README.md")) + glob.glob(os.path.join(tree, "docs", "*.md"))):
+        with open(path, encoding="utf-8") as source:
+            text = source.read()
+        name = os.path.relpath(path, tree)
+        page = page_of(command, name, text)
+        if "<!-- made by:" in text:
+            made[name] = page
+    return made
 
 
 def differs(path, made):

@@ -1,4 +1,4 @@
-"""The page of the schedules is what the command says; a page that isn't is found."""
+"""The pages about schedules are what the command says; one that isn't is found."""
 
 import contextlib
 import io
@@ -58,6 +58,14 @@ class SchedulesPage(unittest.TestCase):
             self.assertIn(f"| [{name}](#{name}) | s | b | m |", self.page())
             self.assertIn(f"schedule draw {name} --stages 4", self.page())
         self.assertEqual(self.page().count("Asynchronous"), 1)
+
+    def test_the_readme_is_made_too(self):
+        self.write("README.md", "<!-- made by: troika schedule list -->\n<!-- end -->\n")
+        self.write("docs/other.md", "nothing is made here\n")
+        self.write("list", "a list\n")
+        self.assertEqual(self.run_tool(), (0, ""))
+        with open(os.path.join(self.tree, "README.md"), encoding="utf-8") as source:
+            self.assertIn("\na list\n", source.read())
 
     def test_what_differs_is_found(self):
         self.write("docs/schedules.md", "<!-- made by: troika schedule compare -->\n<!-- end -->\n")
