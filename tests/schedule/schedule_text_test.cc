@@ -157,6 +157,8 @@ TEST(ScheduleText, ANumberThatCannotBeTrueIsNamedAndNotMadeRoomFor) {
             0U);
   EXPECT_EQ(error_in("0F0 0B2147483647\n").find("lanes.txt:1: action 2 \"0B2147483647\": expected a smaller"),
             0U);
+  EXPECT_NE(error_in("0F0\n2F0\n").find("too few for a stage 2"), std::string::npos);
+  EXPECT_EQ(parse("0F0\n1F0\n").num_stages(), 2);
   EXPECT_EQ(parse("0F2147483646\n").num_micro_batches, 2147483647);
   EXPECT_EQ(parse("0F0 0SF0>2147483647\n").num_stages(), 1);
 }
