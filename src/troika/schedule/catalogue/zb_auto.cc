@@ -24,9 +24,9 @@ using namespace zb_auto;
 
 // In passes placed, never in seconds: the same answer on every machine.
 constexpr int64_t kPolicyBudget = 6'000'000;
-constexpr int64_t kImproveBudget = 16'000'000;
+constexpr int64_t kImproveBudget = 32'000'000;
 constexpr int64_t kFewestPolicies = 4;
-constexpr int64_t kMostTries = 6000;
+constexpr int64_t kMostTries = 10000;
 
 Made best_order(const Problem& problem) {
   Made best;

@@ -11,9 +11,10 @@ Problem make_problem(int lanes, int micro_batches, int limit, const PassTimes& t
   Problem problem{.lanes = lanes, .micro_batches = micro_batches, .limit = std::min(limit, micro_batches)};
   const double longest = std::max({times.forward_s, times.input_s, times.weight_s, times.message_s});
   if (longest == 0) return problem;
-  // As fine as leaves room for the sum of everything.
+  // As fine as leaves room for everything one after the other.
+  const double passes = (lanes + 1.0) * (micro_batches + 1.0);
   int bits = 44;
-  while (bits > 8 && std::ldexp(8.0 * (lanes + micro_batches), bits) > 0x1p60) --bits;
+  while (std::ldexp(8 * passes, bits) > 0x1p60) --bits;
   const auto ticks = [&](double seconds) {
     return static_cast<Ticks>(std::llround(std::ldexp(seconds / longest, bits)));
   };

@@ -1,0 +1,101 @@
+// A second opinion on schedules of F, I and W with one stage per lane: do all passes run once, in order, how
+// long does it take, how much is held. On purpose written with nothing of the product but the types.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "troika/schedule/catalogue.h"
+
+namespace troika {
+
+struct PassRun {
+  std::string wrong;  // "" if all is well; else the rest has no meaning
+  double cost = 0, makespan = 0;
+  int peak_held = 0;
+};
+
+inline std::string describe(const ScheduleRequest& request) {
+  const PassTimes& times = request.times;
+  return fmt::format("{} lanes, {} micro-batches, limit {}, times {} {} {} {}", request.lanes,
+                     request.micro_batches, request.memory_limit.value_or(-1), times.forward_s, times.input_s,
+                     times.weight_s, times.message_s);
+}
+
+inline int lane_peak_held(const Lane& lane) {
+  int held = 0, peak = 0;
+  for (const Action& action : lane) {
+    held += action.op == Op::forward ? 1 : action.op == Op::backward_weight ? -1 : 0;
+    peak = std::max(peak, held);
+  }
+  return peak;
+}
+
+inline PassRun run_passes(const Schedule& schedule, const PassTimes& times) {
+  const size_t stages = schedule.lanes.size();
+  const auto count = static_cast<size_t>(schedule.num_micro_batches);
+  // When pass k of F, I and W of a stage has ended.
+  std::vector<std::vector<double>> ends[3];
+  for (auto& of_op : ends) of_op.resize(stages);
+  std::vector<size_t> at(stages);
+  std::vector<double> free(stages), begin(stages);
+  PassRun run;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t stage = 0; stage < stages; ++stage) {
+      const Lane& lane = schedule.lanes[stage];
+      for (; at[stage] < lane.size(); ++at[stage]) {
+        const Action& action = lane[at[stage]];
+        const int kind = action.op == Op::forward ? 0 : action.op == Op::backward_input ? 1 : 2;
+        if (kind == 2 && action.op != Op::backward_weight) return {"another kind of action"};
+        std::vector<double>& mine = ends[kind][stage];
+        const auto micro_batch = static_cast<size_t>(action.micro_batch);
+        if (action.stage != static_cast<int>(stage)) return {"another lane's stage"};
+        if (micro_batch != mine.size() || mine.size() == count) return {"out of order, or twice"};
+        double from = free[stage];
+        if (kind > 0 && ends[kind - 1][stage].size() <= micro_batch) break;
+        const size_t neighbour = kind == 0 ? stage - 1 : stage + 1;  // wraps around where there is none
+        if (kind < 2 && neighbour < stages) {
+          if (ends[kind][neighbour].size() <= micro_batch) break;
+          from = std::max(from, ends[kind][neighbour][micro_batch] + times.message_s);
+        }
+        if (at[stage] == 0) begin[stage] = from;
+        free[stage] = from + (kind == 0 ? times.forward_s : kind == 1 ? times.input_s : times.weight_s);
+        mine.push_back(free[stage]);
+        moved = true;
+      }
+    }
+  }
+  for (size_t stage = 0; stage < stages; ++stage) {
+    if (at[stage] < schedule.lanes[stage].size()) return {"lanes wait for each other"};
+    if (ends[2][stage].size() < count) return {"passes are missing"};
+    run.cost = std::max(run.cost, free[stage] - begin[stage]);
+    run.makespan = std::max(run.makespan, free[stage]);
+    run.peak_held = std::max(run.peak_held, lane_peak_held(schedule.lanes[stage]));
+  }
+  return run;
+}
+
+/// `warm_up(stage)` forwards, then F and I in turn; a W after an I when more than `lag(stage)` wait.
+template <typename WarmUp, typename Lag>
+Schedule hand_made(int lanes, int micro_batches, const WarmUp& warm_up, const Lag& lag) {
+  Schedule schedule = empty_schedule(Kind::train, micro_batches, loop_layout(lanes, 1));
+  for (int stage = 0; stage < lanes; ++stage) {
+    Lane& lane = schedule.lanes[static_cast<size_t>(stage)];
+    int forwards = 0, inputs = 0, weights = 0;
+    while (forwards < std::min(warm_up(stage), micro_batches))
+      lane.push_back({Op::forward, stage, forwards++});
+    while (inputs < micro_batches) {
+      if (forwards < micro_batches) lane.push_back({Op::forward, stage, forwards++});
+      lane.push_back({Op::backward_input, stage, inputs++});
+      if (inputs - weights > lag(stage)) lane.push_back({Op::backward_weight, stage, weights++});
+    }
+    while (weights < micro_batches) lane.push_back({Op::backward_weight, stage, weights++});
+  }
+  return schedule;
+}
+
+}  // namespace troika
