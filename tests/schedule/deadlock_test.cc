@@ -41,6 +41,9 @@ TEST(Deadlock, TheShortestCircleIsTold) {
                "lane 0 waits at step 0 (8F0) for 7F0; lane 7 waits at step 0 (15F0) for 0F0\n");
   expect_fault(ring("2>8"), "0 0 8F0", "(8F0) for 2F0; lane 2 waits");
   expect_fault(ring("0>8"), "0 0 8F0", "needs 0F0 first, which stands later in its lane, at step 1");
+  // Lane 0 only hangs on the circle of the others, which is told from its lowest lane on.
+  expect_fault("# kind=forward edges=0>4,1>3,1>5\n5F0 2F0\n3F0 0F0\n4F0 1F0\n", "1 0 3F0",
+               "lane 1 waits at step 0 (3F0) for 1F0; lane 2 waits at step 0 (4F0) for 0F0\n");
   std::string all = ring("");
   all.erase(all.find(",\n"), 1);
   expect_fault(all, "0 0 8F0", "(13F0) for 6F0; and so on over 8 lanes, back to lane 0\n");
@@ -80,13 +83,17 @@ TEST(Deadlock, OneFOneBNeedsABufferOfOne) {
 }
 
 TEST(Deadlock, TheDepthThatIsNeededIsTheSmallest) {
-  for (const int count : {1, 2, 3, 4, 5, 8, 9}) {
-    // Both lanes send all they have before they receive.
+  for (const int count : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+    // Both lanes send a few before they receive, and then one at a time.
     std::string lanes[2] = {"", ""};
     for (int i = 0; i < count; ++i) lanes[0] += fmt::format("0F{0} 0SF{0}>1 ", i);
     for (int i = 0; i < count; ++i) lanes[0] += fmt::format("3RF{0}<2 3F{0} ", i);
     for (int i = 0; i < count; ++i) lanes[1] += fmt::format("2F{0} 2SF{0}>3 ", i);
     for (int i = 0; i < count; ++i) lanes[1] += fmt::format("1RF{0}<0 1F{0} ", i);
+    for (int i = count; i < 2 * count + 5; ++i) {
+      lanes[0] += fmt::format("0F{0} 0SF{0}>1 3RF{0}<2 3F{0} ", i);
+      lanes[1] += fmt::format("2F{0} 2SF{0}>3 1RF{0}<0 1F{0} ", i);
+    }
     const Schedule schedule =
         parse_schedule(fmt::format("# kind=forward edges=0>1,2>3\n{}\n{}\n", lanes[0], lanes[1]), "test");
     ASSERT_EQ(faults_of(schedule), "");
