@@ -150,6 +150,22 @@ TEST_P(CatalogueGrid, EvaluationRunsTheForwards) {
   });
 }
 
+// A new schedule comes under this test by standing in the catalogue.
+TEST(CatalogueWhole, EverySmallScheduleRuns) {
+  for (const CatalogueEntry& entry : catalogue()) {
+    for (int lanes = 1; lanes <= 5; ++lanes) {
+      for (const int micro_batches : {1, 2, 3, 5, 8}) {
+        if (entry.name == "pipedream-2bw" && micro_batches < lanes) continue;
+        const ScheduleRequest request = {.lanes = lanes, .micro_batches = micro_batches};
+        const Schedule schedule = make_schedule(entry.name, request);
+        ASSERT_EQ(Executor(schedule).run(), "") << entry.name << ": " << to_string(request);
+        ASSERT_TRUE(validate(schedule).valid()) << entry.name << ": " << to_string(request);
+        ASSERT_EQ(make_schedule(entry.name, request), schedule) << entry.name << ": " << to_string(request);
+      }
+    }
+  }
+}
+
 std::string test_name(const testing::TestParamInfo<const char*>& info) {
   std::string name = info.param;
   std::erase(name, '-');

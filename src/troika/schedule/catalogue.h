@@ -1,5 +1,9 @@
-// The catalogue: every schedule Troika can make, by name. A new one is one file in catalogue/ and one line in
-// catalogue.cc. Pure; thread-safe.
+// The catalogue: every schedule Troika can make, by name. Pure; thread-safe.
+//
+// To add one: a file in catalogue/ whose NAME_entry() returns its CatalogueEntry (naive.cc is the shortest,
+// orders.h has what several share), its line in the list of catalogue.cc and in CMakeLists.txt. `make` writes
+// the passes of each lane in order, for any number of lanes and micro-batches, and nothing else: passes.h
+// adds messages, loads and the rest, and the tests over the whole catalogue find it.
 #pragma once
 
 #include <optional>
