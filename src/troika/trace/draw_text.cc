@@ -232,7 +232,9 @@ std::string draw_text(const Trace& trace, const TextOptions& options) {
   const size_t block = block_columns(columns, room, step * scale.per_second);
   for (size_t from = 0; from < columns; from += block) {
     const size_t until = std::min(columns, from + block);
-    if (columns > block) out += fmt::format("time {} .. {}\n", time_at(from), time_at(until));
+    if (columns > block) {
+      out += fmt::format("time {} .. {}", time_at(from), time_at(until)).substr(0, width) + "\n";
+    }
     out += without_end_blanks(padded(unit.name.empty() ? "time" : std::string(unit.name), names[0].size()) +
                               ruler(from, until, scale, step, unit));
     for (size_t i = 0; i < lanes.size(); ++i) {

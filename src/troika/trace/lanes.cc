@@ -83,7 +83,7 @@ double round_step(double duration, double most_marks) {
 std::string mark_text(double at, double step, const TimeUnit& unit) {
   if (at == 0) return "0";
   const double size = step / unit.seconds;
-  if (at / unit.seconds >= 1e7) return fmt::format("{:.4g}", at / unit.seconds);
+  if (at / unit.seconds >= 1e7 || size < 1e-5) return fmt::format("{:.4g}", at / unit.seconds);
   const double decimals = std::max(0.0, -std::floor(std::log10(size) + 1e-9));
   return fmt::format("{:.{}f}", at / unit.seconds, std::min(9, static_cast<int>(decimals)));
 }
