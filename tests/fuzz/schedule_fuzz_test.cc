@@ -115,7 +115,7 @@ const std::vector<std::string> kTextWords = {"#",
                                              "\xFF"};
 
 TEST(Fuzz, ScheduleText) {
-  constexpr int kRuns = 20'000;
+  constexpr int kRuns = 10'000;
   Counts counts;
   for (int run = 0; run < kRuns; ++run) {
     Random random(static_cast<uint64_t>(3'000'000 + run));
@@ -171,7 +171,7 @@ const std::vector<std::string> kCsvWords = {",",
                                             "\xFF"};
 
 TEST(Fuzz, TorchCsv) {
-  constexpr int kRuns = 20'000;
+  constexpr int kRuns = 10'000;
   Counts counts;
   for (int run = 0; run < kRuns; ++run) {
     Random random(static_cast<uint64_t>(4'000'000 + run));

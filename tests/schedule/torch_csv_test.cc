@@ -93,6 +93,7 @@ TEST(TorchCsv, AnythingElseIsNamedWithRowAndColumn) {
       {"0F 0", "expected stage, name, micro-batch"},
       {"99999999999F0", "expected stage, name, micro-batch"},
       {"2147483647SEND_F0", "expected stage, name, micro-batch"},
+      {"\"", "expected stage, name, micro-batch"},
       {"0F", "expected a micro-batch after F"},
       {"0SEND_F", "expected a micro-batch after SEND_F"},
       {"0REDUCE_GRAD1", "expected no micro-batch after REDUCE_GRAD"},
