@@ -97,6 +97,8 @@ TEST(VersionsHeld, AreThoseInFlightAndTheNewest) {
   EXPECT_EQ(versions_held(read("0F0 0F1 0F2 0B0 0O 0F3 0B1 0O 0F4 0B2 0O 0B3 0O 0B4 0O\n")),
             (std::vector{3}));
   EXPECT_EQ(versions_held(read("0F0 0F1 0B0 0O 0I1 0W1 0O\n")), (std::vector{2}));
+  // The newest is held even while no forward uses it.
+  EXPECT_EQ(versions_held(read("0F0 0B0 0O 0F1 0F2 0B1 0O 0B2 0O\n")), (std::vector{2}));
   // In flight until the weight part has ended, too.
   EXPECT_EQ(versions_held(read("# updates=2\n0F0 0F1 0F2 0I0 0I1 0I2 0W0 0W1 0O 0W2 0O\n")),
             (std::vector{2}));

@@ -190,6 +190,11 @@ TEST(Validate, VersionsOfTheWeights) {
                "would find version 1 of the weights, its forward used version 0");
   expect_fault("# versions=2,2\n" + lanes, "0 8 0B2",
                "would find version 1 of the weights, its forward used version 0: stage 0 keeps 2 versions");
+  expect_fault("0F0 0B0 0O 0F1 0F2 0B1 0O 0B2 0O\n", "0 7 0B2",
+               "version 2 of the weights, its forward used version 1");
+  expect_fault("0F0 0F1 0B0 0O 0C1 0C0 0I1 0W1 0O\n", "0 2 0B0", "needs 0C0 first");
+  expect_fault("0F0 0F1 0C0 0B0 0O 0C1 0I1 0W1 0O\n", "0 5 0C1", "recompute 0C1 would find version 1");
+  expect_fault("0F0 0F1 0B0 0O 0I1 0W1 0O\n", "0 4 0I1", "backward 0I1 would find version 1");
 }
 
 TEST(Validate, MemoryIsLimited) {
