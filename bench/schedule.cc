@@ -52,6 +52,9 @@ std::vector<Setting> settings() {
   add("zb-h1", 16, 64, 1);
   add("dualpipe-v", 16, 64, 2);
   add("zb-auto", 16, 16, 1);
+  add("zb-v", 16, 16, 2);
+  add("v-half", 16, 16, 2);
+  add("v-min", 16, 16, 2);
   return all;
 }
 
