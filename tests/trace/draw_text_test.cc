@@ -170,7 +170,7 @@ TEST(DrawText, NoLineIsLongerThanAsked) {
                                      trace_of({"0F0 1F0 2F0 2I0 2W0 1I0 1W0 0I0 0W0"}),
                                      Trace{2, {}}};
   for (const Trace& trace : traces) {
-    for (int width = 20; width < 150; width += 7) {
+    for (int width = 20; width < 150; width += 18) {
       for (const bool seconds : {false, true}) {
         const std::string text = draw_text(trace, {width, false, seconds, "a rather long name"});
         for (const std::string& line : lines_of(text)) {
