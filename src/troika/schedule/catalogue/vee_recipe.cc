@@ -2,10 +2,14 @@
 
 #include <algorithm>
 
+#include "troika/schedule/catalogue/vee_squeeze.h"
+
 namespace troika::vee {
 namespace {
 
-constexpr Ticks kEven = 4;  // ticks of a pass where all are equally long, so that a quarter is a tick
+constexpr int kQuarters = 4;
+constexpr int64_t kRunsOfASqueeze = 4;  // what it takes, about
+constexpr Ticks kEven = kQuarters;  // ticks of a pass where all are equally long, so that a quarter is a tick
 
 Shape with_times(Shape shape, Ticks forward, Ticks input, Ticks weight) {
   shape.forward = forward, shape.input = input, shape.weight = weight, shape.message = 0;
@@ -76,6 +80,8 @@ bool VeeMaker::rank(const Recipe& recipe) {
     case Source::rounds:
       rank_by_rounds();
       return true;
+    case Source::squeezed:
+      return rank_by_squeeze(recipe);
     case Source::even_run:
     case Source::forwards_run:
     case Source::timetable:
@@ -126,14 +132,64 @@ bool VeeMaker::rank_by_run(const Recipe& recipe) {
   if (!run.run(ranks_, rules).complete) return false;
   for (int lane = 0; lane < shape.lanes; ++lane) {
     for (int pass = 0; pass < kPasses; ++pass) {
-      const bool fills = pass >= kChain && !recipe.keep_weights;
       for (int i = 0; i < shape.micro_batches; ++i) {
         const size_t at = shape.at(lane, pass, i);
-        ranks_[at] = fills ? kNever / 2 : rank_of(run.starts()[at], pass);
+        ranks_[at] = rank_of(run.starts()[at], pass);
       }
     }
   }
+  leave_weights(recipe);
   return true;
+}
+
+bool VeeMaker::rank_by_squeeze(const Recipe& recipe) {
+  const bool known =
+      squeezed_recipe_ && squeezed_recipe_->hop == recipe.hop && squeezed_recipe_->turn == recipe.turn;
+  if (!known) {
+    squeezed_recipe_ = recipe;
+    squeezed_ = squeeze(recipe);
+  }
+  if (!squeezed_) return false;
+  for (int lane = 0; lane < shape_.lanes; ++lane) {
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (int i = 0; i < shape_.micro_batches; ++i) {
+        const size_t at = shape_.at(lane, pass, i);
+        ranks_[at] = rank_of(kEven * (*squeezed_)[at], pass);
+      }
+    }
+  }
+  leave_weights(recipe);
+  return true;
+}
+
+std::optional<Ranks> VeeMaker::squeeze(const Recipe& recipe) {
+  const auto whole = [](int quarters) { return quarters >= kQuarters && quarters % kQuarters == 0; };
+  if (!std::all_of(recipe.hop.begin(), recipe.hop.end(), whole)) return std::nullopt;
+  if (!std::all_of(recipe.turn.begin(), recipe.turn.end(), whole)) return std::nullopt;
+  num_runs_ += kRunsOfASqueeze;
+  PatternSlots slots(static_cast<size_t>(shape_.lanes));
+  int turn = 0;
+  for (int pass = 0; pass < kChain; ++pass) {
+    if (pass > 0) turn += recipe.turn[static_cast<size_t>(pass - 1)] / kQuarters;
+    const int hop = recipe.hop[static_cast<size_t>(pass)] / kQuarters;
+    for (int lane = 0; lane < shape_.lanes; ++lane) {
+      const bool down = pass == kForwardDown || pass == kInputUp;
+      slots[static_cast<size_t>(lane)][static_cast<size_t>(pass)] =
+          turn + hop * (down ? lane : shape_.lanes - 1 - lane);
+    }
+    turn += (shape_.lanes - 1) * hop;
+  }
+  return squeezed(shape_, slots);
+}
+
+// Weight parts that don't keep their places fill gaps.
+void VeeMaker::leave_weights(const Recipe& recipe) {
+  if (recipe.keep_weights) return;
+  for (int lane = 0; lane < shape_.lanes; ++lane) {
+    for (const int pass : {kWeightDown, kWeightUp}) {
+      for (int i = 0; i < shape_.micro_batches; ++i) ranks_[shape_.at(lane, pass, i)] = kNever / 2;
+    }
+  }
 }
 
 // Ranks are the places in the lane. Warm-up: as many forwards down as can be done before the first comes up

@@ -2,6 +2,8 @@
 // out. One thread at a time.
 #pragma once
 
+#include <optional>
+
 #include "troika/schedule/catalogue/vee_run.h"
 
 namespace troika::vee {
@@ -12,6 +14,7 @@ enum class Source {
   even_run,      // the starts of a run of that pattern in which every pass takes equally long
   forwards_run,  // the same, but weight parts take no time: they are left to fill gaps
   timetable,     // even_run, and what stands in the middle doesn't start before its time in the pattern
+  squeezed,      // the slots of the pattern, squeezed (vee_squeeze.h)
   rounds,        // a forward and an input part in turn in every lane, after a warm-up that fills the memory
 };
 
@@ -64,11 +67,17 @@ class VeeMaker {
   void rank_by_pattern(const Recipe& recipe, const Shape& shape);
   void rank_by_rounds();
   bool rank_by_run(const Recipe& recipe);
+  bool rank_by_squeeze(const Recipe& recipe);
+  std::optional<Ranks> squeeze(const Recipe& recipe);
+  void leave_weights(const Recipe& recipe);
   Outcome run_rebalanced(Rules rules, Outcome outcome);
 
   Shape shape_, even_, forwards_;
   VeeRun run_, even_run_, forwards_run_;
   Ranks ranks_, not_before_;
+  // The last pattern squeezed, which takes longer than a run.
+  std::optional<Recipe> squeezed_recipe_;
+  std::optional<Ranks> squeezed_;
   int64_t num_runs_ = 0;
 };
 

@@ -31,8 +31,8 @@ class Random {
 
 void change(Recipe& recipe, VeeKind kind, int lanes, Random& random) {
   constexpr std::array kLookAheads = {0, 4, 8, 12, 24, 48, 4000};
-  constexpr std::array kSources = {Source::pattern, Source::even_run, Source::forwards_run, Source::timetable,
-                                   Source::rounds};
+  constexpr std::array kSources = {Source::pattern,   Source::even_run, Source::forwards_run,
+                                   Source::timetable, Source::squeezed, Source::rounds};
   switch (random.below(14)) {
     case 0:
     case 1:

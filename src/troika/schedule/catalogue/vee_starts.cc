@@ -46,6 +46,19 @@ std::vector<Recipe> zero_bubble() {
   return recipes;
 }
 
+// As the papers do it, and with weight parts where the gaps are by the given times.
+void add_squeezed(Recipe recipe, std::vector<Recipe>& recipes) {
+  recipe.source = Source::squeezed;
+  recipe.keep_weights = true;
+  recipes.push_back(recipe);
+  recipe.late_by_weight = 4;
+  recipes.push_back(recipe);
+  recipe.keep_weights = false;
+  recipes.push_back(recipe);
+  recipe.late_look_ahead = 12;
+  recipes.push_back(recipe);
+}
+
 std::vector<Recipe> half(int lanes) {
   const Recipe paper = {
       .hop = {8, 4, 8, 4}, .turn = {4, lanes % 2 == 0 ? 16 : 4, 8}, .reserve = 0, .look_ahead = 48};
@@ -61,6 +74,7 @@ std::vector<Recipe> half(int lanes) {
       set(r);
     });
   };
+  add_squeezed(paper, recipes);
   timetable([](Recipe& r) { r.weight_lag = 0, r.late_look_ahead = 12; });
   timetable([](Recipe& r) { r.look_ahead = kAll, r.keep_weights = true, r.balanced = true; });
   add(fast, [](Recipe& r) {
@@ -99,6 +113,7 @@ std::vector<Recipe> least(int lanes) {
     recipes.push_back(recipe);
   };
   const auto even_run = [](Recipe& r) { r.source = Source::even_run, r.late_look_ahead = 12; };
+  add_squeezed(paper, recipes);
   add(paper, [&](Recipe& r) { even_run(r), r.weight_lag = 0; });
   add(wide, [](Recipe& r) { r.overlap = 6; });
   add(plain, [&](Recipe& r) { even_run(r), r.weight_lag = 0, r.balanced = true; });
