@@ -1,5 +1,6 @@
 // Passes: each takes a schedule and returns a new one. All expect a schedule that validate() accepts, without
-// messages unless said otherwise, and keep it valid. Pure; thread-safe. Linear in the number of actions.
+// messages unless said otherwise, and keep it valid; what is stated already is not added again. Pure;
+// thread-safe. Linear in the number of actions.
 #pragma once
 
 #include <vector>

@@ -4,10 +4,11 @@
 //     0F0 0F1 0B0 0B1
 //     1F0 1B0 1F1 1B1
 //
-// The header may be left out (train, highest micro-batch + 1, s->s+1, one version); printing always writes
-// it. Other header keys, written only where they differ from the default: updates=2, recompute=0,2 (stages),
-// and states=loads,messages,reductions,updates (default: what stands in the lanes). Other lines that start
-// with # are comments; a lane without actions is "-". Pure; thread-safe.
+// The header is the line that starts with # and whose first word is key=value; it may be left out (train,
+// highest micro-batch + 1, s->s+1, one version); printing always writes it. Other keys, written only where
+// they differ from the default: updates=2, recompute=0,2 (stages), and
+// states=loads,messages,reductions,updates (default: what stands in the lanes). Other lines that start with #
+// are comments; a lane without actions is "-", and so is an empty list. Pure; thread-safe.
 #pragma once
 
 #include <string>
