@@ -79,6 +79,25 @@ TEST(ZbAutoSearch, KnownOrdersFitTheLimit) {
   }
 }
 
+TEST(ZbAutoSearch, TheBoundByHand) {
+  const auto least = [](int lanes, int micro_batches, int limit, const PassTimes& times) {
+    const Problem problem = make_problem(lanes, micro_batches, limit, times);
+    const auto second = static_cast<double>(problem.forward) / times.forward_s;
+    return std::pair{static_cast<double>(least_cost(problem)) / second,
+                     static_cast<double>(least_makespan(problem)) / second};
+  };
+  const PassTimes short_weights = {8, 4, 4, 1}, short_forwards = {4, 4, 8, 1};
+  using Pair = std::pair<double, double>;
+  // Work 16 m, a round of 3 * 14 = 42 filled with 6 W: 96 + 42 - 5 * 4.
+  EXPECT_EQ(least(4, 6, 6, short_weights), Pair(118, 123));
+  // A round of 3 * 10 = 30 filled with 6 F.
+  EXPECT_EQ(least(4, 6, 6, short_forwards), Pair(106, 111));
+  // 4 of 6 fit: the last two F wait, 58 + 16 + 58.
+  EXPECT_EQ(least(4, 6, 4, short_weights), Pair(132, 132));
+  // One after the other.
+  EXPECT_EQ(least(4, 6, 1, short_weights), Pair(6 * 58, 6 * 58));
+}
+
 TEST(ZbAutoSearch, ImprovingNeverMakesWorseAndOftenBetter) {
   int better = 0;
   for (const PassTimes& times : kTimes) {

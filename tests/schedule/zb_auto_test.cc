@@ -149,11 +149,12 @@ TEST(ZbAuto, ReachesTheBoundWithOneAndAHalfTimesTheMemoryOf1f1b) {
   }
 }
 
-TEST(ZbAuto, IsNearTheBoundWithTwiceTheMemoryOf1f1b) {
+// What a rule alone doesn't reach.
+TEST(ZbAuto, ReachesTheBoundWithTwiceTheMemoryOf1f1b) {
   for (const auto& [lanes, micro_batches, times] :
-       {std::tuple{8, 24, kLight}, {8, 32, kHeavy}, {16, 48, kHeavy}}) {
+       {std::tuple{8, 24, kLight}, {4, 8, kHeavy}, {8, 24, kHeavy}, {16, 48, kHeavy}}) {
     const ScheduleRequest request = request_of(lanes, micro_batches, 2 * lanes, times);
-    EXPECT_LE(run_zb_auto(request).cost, 1.003 * bound(request)) << describe(request);
+    EXPECT_LE(run_zb_auto(request).cost, 1.0002 * bound(request)) << describe(request);
   }
 }
 

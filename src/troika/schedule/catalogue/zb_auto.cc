@@ -45,11 +45,17 @@ Made best_order(const Problem& problem) {
   const Ticks enough = least_cost(problem), early = least_makespan(problem);
   const auto passes = static_cast<int64_t>(problem.num_passes());
   int64_t left = std::max(kFewestPolicies, kPolicyBudget / passes);
+  Made eager;  // the best of the rules that never wait: it often has more room for changes
   for_each_policy(problem, [&](const Policy& policy) {
-    offer(make_order(problem, policy));
+    Made made = make_order(problem, policy);
+    if (policy.idle_allowance < 0 && made.score < eager.score) eager = made;
+    offer(std::move(made));
     return --left > 0 && (best.score.cost > enough || best.score.makespan > early);
   });
-  return improve_order(problem, std::move(best), std::min(kMostTries, kImproveBudget / passes));
+  const int64_t tries = std::min(kMostTries, kImproveBudget / passes) / 2;
+  best = improve_order(problem, std::move(best), tries);
+  if (best.score.cost > enough) offer(improve_order(problem, std::move(eager), tries));
+  return best;
 }
 
 int limit_of(const ScheduleRequest& request) {

@@ -32,11 +32,10 @@ void apply(const Move& move, Order& order) {
 }
 
 bool lane_fits(const std::vector<Pass>& lane, int limit) {
-  int forwards = 0, inputs = 0, weights = 0;
+  int held = 0;
   for (const Pass pass : lane) {
-    if (pass == Pass::forward && ++forwards - weights > limit) return false;
-    if (pass == Pass::input && ++inputs > forwards) return false;
-    if (pass == Pass::weight && ++weights > inputs) return false;
+    if (pass == Pass::forward && ++held > limit) return false;
+    if (pass == Pass::weight) --held;
   }
   return true;
 }
@@ -184,7 +183,7 @@ Made improve_order(const Problem& problem, Made made, int64_t tries) {
   Improver improver(problem);
   // Small thresholds mend a nearly good order, large ones lead out of a bad one.
   const double pass = static_cast<double>(std::max({problem.forward, problem.input, problem.weight}));
-  constexpr double kThresholds[] = {0.25, 4, 0.5, 2};
+  constexpr double kThresholds[] = {0.05, 0.25, 4, 0.5};
   for (const double threshold : kThresholds) improver.search(made, tries / 4, threshold * pass);
   return made;
 }
