@@ -22,6 +22,14 @@ TEST(Deadlock, LanesThatWaitForEachOther) {
                "the lanes wait for each other: lane 0 waits at step 2 (0RG0<1) for 1SG0>0; lane 1 "
                "waits at step 2 (1RF1<0) for 0SF1>1",
                1, depth(1));
+  // Lanes 0 and 1 need buffers, lanes 2 and 3 can't be helped: those are told.
+  expect_fault(
+      "# kind=forward edges=0>1,2>3,4>7,5>6\n0F0 0SF0>1 3RF0<2 3F0\n2F0 2SF0>3 1RF0<0 1F0\n"
+      "6RF0<5 6F0 4F0 4SF0>7\n7RF0<4 7F0 5F0 5SF0>6\n",
+      "2 0 6RF0<5",
+      "the lanes wait for each other: lane 2 waits at step 0 (6RF0<5) for 5SF0>6; lane 3 waits at step 0 "
+      "(7RF0<4) for 4SF0>7\n",
+      1, depth(0));
 }
 
 // Eight lanes of two stages: what a lane does second is what the lane before it needs first.
