@@ -15,7 +15,7 @@ namespace troika {
 namespace {
 
 constexpr int kLanes = 4, kMicroBatches = 6;
-constexpr int kOfEachKind = 8;  // corruptions per schedule
+constexpr int kOfEachKind = 5;  // corruptions per schedule
 
 class Random {
  public:
