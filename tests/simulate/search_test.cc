@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "troika/base/error.h"
+
 namespace troika {
 namespace {
 
@@ -131,6 +133,12 @@ TEST(Search, ChunksAreOfThoseThatTakeThem) {
   EXPECT_EQ(named(result, "interleaved-1f1b").chunks, 4);
   EXPECT_DOUBLE_EQ(named(result, "interleaved-1f1b").summary.makespan_s, (8 * 4 + 3) * 3 / 4.0);
   EXPECT_EQ(named(result, "1f1b").chunks, 1);
+}
+
+TEST(Search, NumbersThatAreNoneOrTooManyAreRefused) {
+  EXPECT_THROW(search_schedules(request_of(0, 8)), UsageError);
+  EXPECT_THROW(search_schedules(request_of(4, -1)), UsageError);
+  EXPECT_THROW(search_schedules(request_of(1'000'000, 1'000'000)), UsageError);
 }
 
 TEST(Search, WhatCantBeMadeComesLastWithItsReason) {

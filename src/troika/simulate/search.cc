@@ -1,6 +1,7 @@
 #include "troika/simulate/search.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "troika/base/error.h"
 
@@ -64,7 +65,7 @@ std::string against(const Candidate& best, const Candidate& other, const SearchR
   const double mine = time_of(best, request), its = time_of(other, request);
   const std::string_view name = other.entry->name;
   if (less(mine, its))
-    return fmt::format("{:.1f} % less than {} ({:.6g})", (its - mine) / its * 100, name, its);
+    return fmt::format("{:.3g} % less than {} ({:.6g})", (its - mine) / its * 100, name, its);
   if (less(best.peak_held, other.peak_held)) return fmt::format("the same as {}, which holds more", name);
   if (best.entry < other.entry) return fmt::format("the same as {}, which is less simple", name);
   return fmt::format("the same as {}", name);
@@ -97,7 +98,7 @@ std::string reason_of(const SearchResult& result, const SearchRequest& request) 
     if (less(time_of(*common, request), time_of(best, request))) {
       text += fmt::format(", {:.6g} of {} needs more memory", time_of(*common, request), common->entry->name);
     } else {
-      text += fmt::format("{} {}", runner_up == nullptr ? "," : " and", against(best, *common, request));
+      text += fmt::format("{} {}", runner_up == nullptr ? "," : ", and", against(best, *common, request));
     }
   }
   text += fmt::format("; its fullest lane holds {:.6g} micro-batches", best.peak_held);
@@ -117,6 +118,14 @@ CostModel uniform_costs(int stages, const PassTimes& times) {
 }
 
 SearchResult search_schedules(const SearchRequest& request) {
+  if (request.lanes < 1 || request.micro_batches < 1) {
+    fail_usage("stages and micro-batches: expected whole numbers from 1, got {} and {}", request.lanes,
+               request.micro_batches);
+  }
+  if (int64_t{request.lanes} * request.micro_batches > kMostSearched) {
+    fail_usage("{} stages times {} micro-batches: expected at most {} to compare all schedules",
+               request.lanes, request.micro_batches, kMostSearched);
+  }
   SearchResult result;
   for (const CatalogueEntry& entry : catalogue()) result.candidates.push_back(candidate_of(entry, request));
   // Stable: what is equal stays in the catalogue's order.

@@ -35,7 +35,11 @@ struct SearchResult {
   std::string reason;                 // a sentence: why this one, against the runner-up and the common choice
 };
 
-/// Ties in time go to less memory, then to the one that the catalogue lists first.
+/// Lanes times micro-batches: what keeps the whole catalogue a matter of seconds.
+inline constexpr int64_t kMostSearched = 400'000;
+
+/// Ties in time go to less memory, then to the one that the catalogue lists first. Throws UsageError if a
+/// number is none, or they are more than kMostSearched.
 SearchResult search_schedules(const SearchRequest& request);
 
 /// Every stage takes `times`, every message `message_s`.
