@@ -37,8 +37,8 @@ PassRun run_zb_auto(const ScheduleRequest& request) {
 
 TEST(ZbAuto, RunsWithinItsMemory) {
   for (const PassTimes& times : kAllTimes) {
-    for (const int lanes : {1, 2, 3, 5, 8}) {
-      for (const int micro_batches : {1, 2, 5, 9}) {
+    for (const int lanes : {1, 2, 3, 8}) {
+      for (const int micro_batches : {1, 2, 7}) {
         for (const int limit : {1, 2, lanes, 2 * lanes}) {
           if (limit > 2 && &times != &kAllTimes[1] && lanes > 3) continue;
           run_zb_auto(request_of(lanes, micro_batches, limit, times));
@@ -50,7 +50,7 @@ TEST(ZbAuto, RunsWithinItsMemory) {
 
 TEST(ZbAuto, IsNeverWorseThanTheHandMadeOrders) {
   for (const PassTimes& times : kAllTimes) {
-    for (const int lanes : {2, 3, 4, 6}) {
+    for (const int lanes : {2, 3, 5}) {
       for (const int micro_batches : {3, lanes, 2 * lanes + 1}) {
         for (const int limit : {lanes, lanes + 1, 2 * lanes - 1, 2 * lanes}) {
           const ScheduleRequest request = request_of(lanes, micro_batches, limit, times);
@@ -187,7 +187,7 @@ TEST(ZbAuto, LittleMemoryCostsTimeNotMoreThanNeeded) {
     const double latency = 8 * (times.forward_s + times.input_s) + 14 * times.message_s + times.weight_s;
     EXPECT_NEAR(alone, 16 * latency, 1e-9 * alone);
     double before = alone;
-    for (const int limit : {2, 3, 4, 6, 8}) {
+    for (const int limit : {2, 4, 6}) {
       const ScheduleRequest request = request_of(8, 16, limit, times);
       const double cost = run_zb_auto(request).cost;
       EXPECT_LT(cost, before) << limit;
@@ -242,7 +242,7 @@ TEST(ZbAuto, RandomNumbers) {
   std::mt19937 random(20240110);
   const auto below = [&](unsigned count) { return static_cast<int>(random() % count); };
   const auto time = [&] { return below(4) == 0 ? below(3) : below(1000) / 100.0; };
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 25; ++round) {
     const int lanes = 1 + below(9);
     const int micro_batches = 1 + below(20);
     const double limit = 1 + below(2 * static_cast<unsigned>(lanes) * 4) / 4.0;
