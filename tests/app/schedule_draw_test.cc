@@ -36,6 +36,12 @@ TEST(ScheduleDraw, ZeroBubbleOfTheSameWorkIsShorter) {
   EXPECT_TRUE(contains(result.out, "cost 27, bubble 11.1 %")) << result.out;
 }
 
+TEST(ScheduleDraw, CostAndMakespanAreToldApart) {
+  const CommandResult result = schedule({"draw", "zb-h2", "--stages", "4", "--micro-batches", "8"});
+  EXPECT_TRUE(contains(result.out, "makespan 27, bubble 11.1 %; cost 24, bubble 0.0 %")) << result.out;
+  EXPECT_TRUE(contains(result.out, "One step alone takes the makespan")) << result.out;
+}
+
 TEST(ScheduleDraw, TheWidthIsAsAsked) {
   const auto widest = [](const std::string& text) {
     size_t most = 0;

@@ -97,6 +97,38 @@ TEST(Search, TiesGoToLessMemoryThenToTheFirstOfTheCatalogue) {
   }
 }
 
+TEST(Search, EqualTimesAreInTheOrderOfTheirMemory) {
+  const SearchResult result = search_schedules(request_of(4, 8));
+  EXPECT_DOUBLE_EQ(named(result, "gpipe").summary.makespan_s, named(result, "1f1b").summary.makespan_s);
+  EXPECT_LT(&named(result, "1f1b"), &named(result, "gpipe"));  // the catalogue has them the other way round
+}
+
+TEST(Search, TheFastestMayBeAsynchronousButIsNotTaken) {
+  SearchRequest request = request_of(4, 4);
+  request.updates = 50;
+  const SearchResult result = search_schedules(request);
+  EXPECT_EQ(result.candidates.front().entry->name, "pipedream-2bw");
+  EXPECT_GT(result.best, 0);
+}
+
+TEST(Search, OverlapComparesCosts) {
+  SearchRequest request = request_of(4, 8);
+  request.times.message_s = 0.1;
+  const SearchResult alone = search_schedules(request);
+  request.steps_overlap = true;
+  const SearchResult overlapping = search_schedules(request);
+  EXPECT_LT(overlapping.candidates[static_cast<size_t>(overlapping.best)].summary.cost_s,
+            alone.candidates[static_cast<size_t>(alone.best)].summary.cost_s);
+}
+
+TEST(Search, WhatIsMadeForALimitGetsIt) {
+  SearchRequest request = request_of(4, 8);
+  request.memory_limit = 2.5;
+  const SearchResult result = search_schedules(request);
+  EXPECT_TRUE(named(result, "zb-auto").fits);
+  EXPECT_FALSE(named(result, "1f1b").fits);
+}
+
 TEST(Search, ALimitMovesTheChoiceAndTooLittleLeavesNone) {
   SearchRequest request = request_of(4, 16);
   const SearchResult free = search_schedules(request);
@@ -142,7 +174,9 @@ TEST(Search, NumbersThatAreNoneOrTooManyAreRefused) {
 }
 
 TEST(Search, WhatCantBeMadeComesLastWithItsReason) {
-  const SearchResult result = search_schedules(request_of(8, 2));
+  SearchRequest request = request_of(8, 2);
+  request.memory_limit = 1;  // most don't fit, and still stand before it
+  const SearchResult result = search_schedules(request);
   const Candidate& refused = named(result, "pipedream-2bw");
   EXPECT_NE(refused.refused.find("at least 8 micro-batches"), std::string::npos) << refused.refused;
   EXPECT_TRUE(
