@@ -201,6 +201,15 @@ TEST(Vee, TimesMayBeNothingAndFarApart) {
   }
 }
 
+TEST(Vee, WithoutTimesAllPassesCountTheSame) {
+  for (const char* name : kNames) {
+    ScheduleRequest request = {.lanes = 4, .micro_batches = 7};
+    const Schedule even = make_schedule(name, request);
+    request.times = {0, 0, 0, 0};
+    EXPECT_EQ(make_schedule(name, request), even) << name;
+  }
+}
+
 TEST(Vee, KeepsALowerMemoryLimit) {
   for (const char* name : kNames) {
     for (const double limit : {1.0, 1.5, 2.0, 3.7}) {

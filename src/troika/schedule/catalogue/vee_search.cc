@@ -96,13 +96,13 @@ class Search {
     for (const Recipe& recipe : first_recipes(kind_, shape_.lanes)) {
       if (!finished(runs_)) try_recipe(recipe);
     }
+    TROIKA_ASSERT(outcome_.complete, "no order of the V can run");
     while (!finished(runs_ * 2 / 3)) {
       Recipe recipe = recipe_;
       for (int i = random_.below(3); i >= 0; --i) change(recipe, kind_, shape_.lanes, random_);
       try_recipe(recipe);
     }
     polish();
-    TROIKA_ASSERT(outcome_.complete, "no order of the V can run");
     return std::move(orders_);
   }
 
