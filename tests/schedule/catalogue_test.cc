@@ -63,11 +63,11 @@ TEST(Catalogue, Interleaved) {
                 "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3",
                 "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3",
             }));
-  // Five micro-batches are groups of three and two.
+  // Five micro-batches are groups of two, two and one.
   EXPECT_EQ(table("interleaved-1f1b", 2, 5),
             (Table{
-                "0F0 0F1 0F2 2F0 2F1 2F2 2B0 0F3 2B1 0F4 2B2 2F3 0B0 2F4 0B1 0B2 2B3 2B4 0B3 0B4",
-                "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4",
+                "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 0F4 2B2 2B3 2F4 0B2 0B3 2B4 0B4",
+                "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1F4 1B2 1B3 3F4 3B4 1B4",
             }));
   EXPECT_EQ(table("interleaved-1f1b", 4, 9, 1), table("1f1b", 4, 9));
 }
