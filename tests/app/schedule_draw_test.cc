@@ -40,6 +40,9 @@ TEST(ScheduleDraw, CostAndMakespanAreToldApart) {
   const CommandResult result = schedule({"draw", "zb-h2", "--stages", "4", "--micro-batches", "8"});
   EXPECT_TRUE(contains(result.out, "makespan 27, bubble 11.1 %; cost 24, bubble 0.0 %")) << result.out;
   EXPECT_TRUE(contains(result.out, "One step alone takes the makespan")) << result.out;
+  const Json json = json_of({"simulate", "zb-h2", "--stages", "4", "--micro-batches", "8"});
+  EXPECT_NEAR(json.at("bubble_rate"), 0, 1e-12);
+  EXPECT_EQ(four_decimals(json.at("bubble_rate_makespan")), 0.1111);
 }
 
 TEST(ScheduleDraw, TheWidthIsAsAsked) {
@@ -209,6 +212,11 @@ TEST(ScheduleSimulate, MeasuredCostsAreAFile) {
   // 1 (0F0) + 0.25 + 3 * 4 (lane 1) + 0.75 + 2 (0B2).
   EXPECT_EQ(json.at("makespan"), 16);
   EXPECT_EQ(json.at("peak_bytes").at(0), 200);
+  // Forwards alone pay the link from lane 0 to lane 1, not the one back.
+  EXPECT_EQ(json_of({"simulate", "1f1b", "--stages", "2", "--micro-batches", "3", "--forward-only", "--costs",
+                     folder / "costs.json"})
+                .at("makespan"),
+            7.25);
   EXPECT_EQ(Json::parse(with(R"({"stages": [{"forward": 1, "backward": 2}]})", 0)).at("makespan"), 12);
   struct Case {
     const char *costs, *says;
@@ -216,6 +224,7 @@ TEST(ScheduleSimulate, MeasuredCostsAreAFile) {
   const Case cases[] = {
       {R"({"stages": [{"forwards": 1, "backward": 2}]})", "\"forward\""},
       {R"({"stages": [{"forward": 1}]})", "\"backward\""},
+      {R"({"stages": [{"forward": 1, "backward": 2, "wieght": 1}]})", "\"weight\""},
       {R"({"stages": [{"forward": -1, "backward": 2}]})", "stage 0: forward"},
       {R"({"stages": [{"forward": "1", "backward": 2}]})", "stage 0: forward"},
       {R"({"stages": [{"forward": 0, "backward": 0}]})", "no time"},

@@ -46,6 +46,7 @@ TEST(ScheduleCompare, AllStandInOneTableAndOneIsTaken) {
   const CommandResult text = schedule(sizes);
   EXPECT_TRUE(contains(text.out, "Take " + json.at("best").get<std::string>() + ": ")) << text.out;
   EXPECT_TRUE(contains(text.out, json.at("reason").get<std::string>())) << text.out;
+  EXPECT_TRUE(contains(text.out, "  best")) << text.out;
   EXPECT_TRUE(contains(text.out, "only where steps overlap")) << text.out;
   EXPECT_TRUE(contains(text.out, "not equal to the serial run")) << text.out;
   for (const CatalogueEntry& entry : catalogue()) EXPECT_TRUE(contains(text.out, std::string(entry.name)));
