@@ -1,49 +1,20 @@
-// Random mutations of small inputs, the same on every run: whatever the bytes, the importer and the manifest
-// reader end with a result or with a troika::Error. Meant for the sanitizer builds.
+// FuzzRandom mutations of small inputs, the same on every run: whatever the bytes, the importer and the
+// manifest reader end with a result or with a troika::Error. Meant for the sanitizer builds.
 #include <gtest/gtest.h>
 
 #include <array>
 
 #include "data/packing.h"
-#include "troika/base/random.h"
+#include "support/fuzz.h"
 #include "troika/data/csv_parse.h"
 #include "troika/data/manifest.h"
 
 namespace troika {
 namespace {
 
-class Random {
- public:
-  explicit Random(uint64_t key) : key_(key) {}
-  size_t below(size_t limit) {
-    return static_cast<size_t>(uniform(key_, counter_++) * static_cast<double>(limit));
-  }
-
- private:
-  uint64_t key_, counter_ = 0;
-};
-
-std::string mutated(std::string text, Random& random, const std::vector<std::string>& words) {
+std::string mutated(std::string text, FuzzRandom& random, const std::vector<std::string>& words) {
   const size_t changes = 1 + random.below(6);
-  for (size_t i = 0; i < changes; ++i) {
-    const size_t at = random.below(text.size() + 1);
-    switch (random.below(5)) {
-      case 0:
-        text.insert(at, words[random.below(words.size())]);
-        break;
-      case 1:
-        text.erase(at, random.below(8));
-        break;
-      case 2:
-        text.insert(at, text.substr(random.below(text.size() + 1), random.below(40)));
-        break;
-      case 3:
-        text.resize(at);
-        break;
-      default:
-        if (at < text.size()) text[at] = static_cast<char>(random.below(256));
-    }
-  }
+  for (size_t i = 0; i < changes; ++i) mutate(text, random, words);
   return text;
 }
 
@@ -78,7 +49,7 @@ TEST(Fuzz, ScannerAndParser) {
   const Path path = folder / "fuzz.csv";
   int64_t rows = 0, rejects = 0, refused = 0;
   for (int run = 0; run < kRuns; ++run) {
-    Random random(static_cast<uint64_t>(run));
+    FuzzRandom random(static_cast<uint64_t>(run));
     const std::string text = mutated(kCsvSeeds[random.below(kCsvSeeds.size())], random, kCsvWords);
     write_file(path, text);
     try {
@@ -119,7 +90,7 @@ TEST(Fuzz, WholePack) {
   constexpr int kRuns = 400;
   int64_t packed = 0;
   for (int run = 0; run < kRuns; ++run) {
-    Random random(static_cast<uint64_t>(1'000'000 + run));
+    FuzzRandom random(static_cast<uint64_t>(1'000'000 + run));
     const TemporaryFolder folder;
     const std::string text = mutated(kCsvSeeds[random.below(kCsvSeeds.size())], random, kCsvWords);
     write_file(folder / "in.csv", text);
@@ -154,7 +125,7 @@ TEST(Fuzz, Manifest) {
                                           "\xFF"};
   int64_t opened = 0;
   for (int run = 0; run < kRuns; ++run) {
-    Random random(static_cast<uint64_t>(2'000'000 + run));
+    FuzzRandom random(static_cast<uint64_t>(2'000'000 + run));
     const std::string text = mutated(good, random, words);
     try {
       const Dataset dataset = parse_manifest(text, "manifest.json");

@@ -1,10 +1,10 @@
-// Random mutations of small schedules, the same on every run: whatever the bytes, both readers end with a
+// FuzzRandom mutations of small schedules, the same on every run: whatever the bytes, both readers end with a
 // schedule or with a troika::Error; what they read can be written, read again, checked and, if it is valid,
 // completed by the passes. Meant for the sanitizer builds.
 #include <gtest/gtest.h>
 
+#include "support/fuzz.h"
 #include "troika/base/error.h"
-#include "troika/base/random.h"
 #include "troika/base/text.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/schedule_text.h"
@@ -14,41 +14,16 @@
 namespace troika {
 namespace {
 
-class Random {
- public:
-  explicit Random(uint64_t key) : key_(key) {}
-  size_t below(size_t limit) {
-    return static_cast<size_t>(uniform(key_, counter_++) * static_cast<double>(limit));
-  }
-
- private:
-  uint64_t key_, counter_ = 0;
-};
-
-// Whole words are exchanged as often as bytes: most bytes of these texts make no sense alone.
-std::string mutated(std::string text, Random& random, const std::vector<std::string>& words) {
+// Digits are exchanged as often as all else: most bytes of these texts make no sense alone.
+std::string with_mutations(std::string text, FuzzRandom& random, const std::vector<std::string>& words) {
   const size_t changes = 1 + random.below(4);
   for (size_t i = 0; i < changes; ++i) {
     const size_t at = random.below(text.size() + 1);
-    switch (random.below(9)) {
-      case 0:
-        text.insert(at, words[random.below(words.size())]);
-        break;
-      case 1:
-        text.erase(at, random.below(8));
-        break;
-      case 2:
-        text.insert(at, text.substr(random.below(text.size() + 1), random.below(40)));
-        break;
-      case 3:
-        text.resize(at);
-        break;
-      case 4:
-        if (at < text.size()) text[at] = static_cast<char>(random.below(256));
-        break;
-      default:
-        if (at < text.size() && text[at] >= '0' && text[at] <= '9')
-          text[at] = static_cast<char>('0' + random.below(4));
+    const bool digit = at < text.size() && text[at] >= '0' && text[at] <= '9';
+    if (digit && random.below(2) == 0) {
+      text[at] = static_cast<char>('0' + random.below(4));
+    } else {
+      mutate(text, random, words);
     }
   }
   return text;
@@ -118,8 +93,8 @@ TEST(Fuzz, ScheduleText) {
   constexpr int kRuns = 10'000;
   Counts counts;
   for (int run = 0; run < kRuns; ++run) {
-    Random random(static_cast<uint64_t>(3'000'000 + run));
-    const std::string text = mutated(kTextSeeds[random.below(kTextSeeds.size())], random, kTextWords);
+    FuzzRandom random(static_cast<uint64_t>(3'000'000 + run));
+    const std::string text = with_mutations(kTextSeeds[random.below(kTextSeeds.size())], random, kTextWords);
     try {
       expect_usable(parse_schedule(text, "fuzz.txt"), text, counts);
     } catch (const Error& error) {
@@ -134,48 +109,49 @@ TEST(Fuzz, ScheduleText) {
   EXPECT_GT(counts.valid, kRuns / 100);
 }
 
-const std::vector<std::string> kCsvSeeds = {
+const std::vector<std::string> kTableSeeds = {
     "0F0,0F1,,,0I0,0W0,0B1\r\n,1F0,1B0,1F1,1B1,,\r\n",
     "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n",
     "0UNSHARD,0F0,(0F1;0B0)OVERLAP_F_B,0WAIT_UNSHARD,0B1,0RESHARD\n",
     "\xEF\xBB\xBF\"0F0\",\"3F0\",\"3B0\",\"0B0\"\n1F0,2F0,2B0,1B0\n\"\"\n",
 };
-const std::vector<std::string> kCsvWords = {",",
-                                            "\n",
-                                            "\r\n",
-                                            "\"",
-                                            "\"\"",
-                                            "(",
-                                            ")",
-                                            ";",
-                                            "()",
-                                            "OVERLAP_F_B",
-                                            "(0F0;0B0)OVERLAP_F_B",
-                                            ",0F0,",
-                                            ",1F0,",
-                                            ",0B1,",
-                                            ",0REDUCE_GRAD,",
-                                            "SEND_F",
-                                            "RECV_B",
-                                            "UNSHARD",
-                                            "RESHARD",
-                                            "WAIT_",
-                                            "0",
-                                            "2147483647",
-                                            "2147483646F0",
-                                            "2147483647SEND_F0",
-                                            "99999999999",
-                                            "F",
-                                            "_",
-                                            std::string(1, '\0'),
-                                            "\xFF"};
+const std::vector<std::string> kTableWords = {",",
+                                              "\n",
+                                              "\r\n",
+                                              "\"",
+                                              "\"\"",
+                                              "(",
+                                              ")",
+                                              ";",
+                                              "()",
+                                              "OVERLAP_F_B",
+                                              "(0F0;0B0)OVERLAP_F_B",
+                                              ",0F0,",
+                                              ",1F0,",
+                                              ",0B1,",
+                                              ",0REDUCE_GRAD,",
+                                              "SEND_F",
+                                              "RECV_B",
+                                              "UNSHARD",
+                                              "RESHARD",
+                                              "WAIT_",
+                                              "0",
+                                              "2147483647",
+                                              "2147483646F0",
+                                              "2147483647SEND_F0",
+                                              "99999999999",
+                                              "F",
+                                              "_",
+                                              std::string(1, '\0'),
+                                              "\xFF"};
 
 TEST(Fuzz, TorchCsv) {
   constexpr int kRuns = 10'000;
   Counts counts;
   for (int run = 0; run < kRuns; ++run) {
-    Random random(static_cast<uint64_t>(4'000'000 + run));
-    const std::string text = mutated(kCsvSeeds[random.below(kCsvSeeds.size())], random, kCsvWords);
+    FuzzRandom random(static_cast<uint64_t>(4'000'000 + run));
+    const std::string text =
+        with_mutations(kTableSeeds[random.below(kTableSeeds.size())], random, kTableWords);
     try {
       const Schedule schedule = parse_torch_csv(text, "fuzz.csv").schedule;
       expect_usable(schedule, text, counts);

@@ -1,4 +1,4 @@
-// Random schedules, well written and not, the same on every run: whatever the numbers in them, validate()
+// FuzzRandom schedules, well written and not, the same on every run: whatever the numbers in them, validate()
 // ends with a verdict, and each of its faults can be explained. Meant for the sanitizer builds.
 #include <gtest/gtest.h>
 
@@ -6,29 +6,14 @@
 #include <cstdio>
 #include <limits>
 
+#include "support/fuzz.h"
 #include "troika/base/error.h"
-#include "troika/base/random.h"
 #include "troika/schedule/liveness.h"
 #include "troika/schedule/schedule_text.h"
 #include "troika/schedule/validate.h"
 
 namespace troika {
 namespace {
-
-class Random {
- public:
-  explicit Random(uint64_t key) : key_(key) {}
-  size_t below(size_t limit) {
-    return static_cast<size_t>(uniform(key_, counter_++) * static_cast<double>(limit));
-  }
-  template <typename Choice>
-  auto one_of(const Choice& choice) {
-    return choice[below(std::size(choice))];
-  }
-
- private:
-  uint64_t key_, counter_ = 0;
-};
 
 const std::vector<std::string> kSeeds = {
     "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n",
@@ -69,7 +54,7 @@ const std::vector<std::string> kWords = {" 0F0 ",
                                          "0"};
 
 // Bytes are changed in every fourth text, else whole words: most of those are still well written.
-std::string mutated(std::string text, Random& random) {
+std::string mutated(std::string text, FuzzRandom& random) {
   const bool words = random.below(4) > 0;
   const auto place = [&] {
     const size_t at = random.below(text.size() + 1);
@@ -108,7 +93,7 @@ struct Count {
   int64_t read = 0, valid = 0, faults = 0;
 };
 
-void look_at(const Schedule& schedule, Random& random, Count& count) {
+void look_at(const Schedule& schedule, FuzzRandom& random, Count& count) {
   ValidateOptions options;
   options.buffer_depth = random.one_of(std::array{kUnlimited, 0, 1, 2, 1'000'000'000});
   if (random.below(2) == 0) options.memory_limit = random.one_of(std::array{-1.0, 0.0, 0.5, 2.0, 1e300});
@@ -134,7 +119,7 @@ TEST(ValidateFuzz, MutatedTexts) {
   constexpr int kRuns = 30'000;
   Count count;
   for (int run = 0; run < kRuns; ++run) {
-    Random random(static_cast<uint64_t>(run));
+    FuzzRandom random(static_cast<uint64_t>(run));
     std::string text = random.one_of(kSeeds);
     if (run % 64 != 0) text = mutated(text, random);
     try {
@@ -168,7 +153,7 @@ constexpr std::array kNumbers = {0,
                                  std::numeric_limits<int>::min()};
 
 // One field of a good schedule, or one of its actions, gets a number that no reader lets through.
-void spoil(Schedule& s, Random& random) {
+void spoil(Schedule& s, FuzzRandom& random) {
   Lane& lane = s.lanes[random.below(s.lanes.size())];
   Action none;
   Action& action = lane.empty() ? none : lane[random.below(lane.size())];
@@ -222,7 +207,7 @@ TEST(ValidateFuzz, SpoiltValues) {
   constexpr int kRuns = 30'000;
   Count count;
   for (int run = 0; run < kRuns; ++run) {
-    Random random(static_cast<uint64_t>(5'000'000 + run));
+    FuzzRandom random(static_cast<uint64_t>(5'000'000 + run));
     Schedule schedule = parse_schedule(random.one_of(kSeeds), "seed");
     for (size_t i = random.below(4); i > 0; --i) spoil(schedule, random);
     look_at(schedule, random, count);

@@ -14,7 +14,7 @@
 namespace troika {
 namespace {
 
-constexpr int kLanes = 4, kMicroBatches = 6;
+constexpr int kMostLanes = 4, kMostMicroBatches = 6;
 constexpr int kOfEachKind = 5;  // corruptions per schedule
 
 class Random {
@@ -48,8 +48,8 @@ void add_forms(const std::string& name, const Schedule& schedule, std::vector<Ca
 std::vector<Case> make_cases() {
   std::vector<Case> cases;
   for (const CatalogueEntry& entry : catalogue()) {
-    for (int lanes = 1; lanes <= kLanes; ++lanes) {
-      for (int micro_batches = 1; micro_batches <= kMicroBatches; ++micro_batches) {
+    for (int lanes = 1; lanes <= kMostLanes; ++lanes) {
+      for (int micro_batches = 1; micro_batches <= kMostMicroBatches; ++micro_batches) {
         ScheduleRequest request;
         request.lanes = lanes;
         request.micro_batches = micro_batches;

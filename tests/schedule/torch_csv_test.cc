@@ -11,23 +11,23 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-TorchSchedule parse(const std::string& text) { return parse_torch_csv(text, "lanes.csv"); }
-std::string error_in(const std::string& text) {
-  return error_of([&] { parse(text); });
+TorchSchedule import_csv(const std::string& text) { return parse_torch_csv(text, "lanes.csv"); }
+std::string error_in_csv(const std::string& text) {
+  return error_of([&] { import_csv(text); });
 }
 std::string lanes_in(const std::string& text) {
-  const std::string lanes = to_text(parse(text).schedule);
+  const std::string lanes = to_text(import_csv(text).schedule);
   return lanes.substr(lanes.find('\n') + 1);
 }
 
 TEST(TorchCsv, PassesAreReadAndEmptyCellsAreBubbles) {
-  const TorchSchedule read = parse("0F0,0F1,,,0I0,0W0,0B1\r\n,1F0,1B0,1F1,1B1,,\r\n");
+  const TorchSchedule read = import_csv("0F0,0F1,,,0I0,0W0,0B1\r\n,1F0,1B0,1F1,1B1,,\r\n");
   EXPECT_EQ(read.schedule, parse_schedule("0F0 0F1 0I0 0W0 0B1\n1F0 1B0 1F1 1B1\n", "text"));
   EXPECT_EQ(read.notes, Notes{});
 }
 
 TEST(TorchCsv, MessagesNameTheNextStageAndTheOneBefore) {
-  const TorchSchedule read = parse(
+  const TorchSchedule read = import_csv(
       "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n"
       "1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0,1REDUCE_GRAD\n"
       "2RECV_F0,2F0,2B0,2SEND_B0,2REDUCE_GRAD\n");
@@ -41,13 +41,14 @@ TEST(TorchCsv, MessagesNameTheNextStageAndTheOneBefore) {
 }
 
 TEST(TorchCsv, WhatOverlapsIsReadInOrder) {
-  const TorchSchedule read = parse("0F0,(0F1;0B0)OVERLAP_F_B,( 0F2 ; 0I1 )OVERLAP_F_B,0W1,0B2\n");
+  const TorchSchedule read = import_csv("0F0,(0F1;0B0)OVERLAP_F_B,( 0F2 ; 0I1 )OVERLAP_F_B,0W1,0B2\n");
   EXPECT_EQ(read.schedule, parse_schedule("0F0 0F1 0B0 0F2 0I1 0W1 0B2\n", "text"));
   EXPECT_EQ(read.notes, Notes{"2 OVERLAP_F_B: read as their actions one after the other"});
 }
 
 TEST(TorchCsv, WhatIsLeftOutIsNoted) {
-  const TorchSchedule read = parse("0UNSHARD,0F0,0F1,0WAIT_UNSHARD,0B0,0B1,0RESHARD,0UNSHARD,0UNSHARD1\n");
+  const TorchSchedule read =
+      import_csv("0UNSHARD,0F0,0F1,0WAIT_UNSHARD,0B0,0B1,0RESHARD,0UNSHARD,0UNSHARD1\n");
   EXPECT_EQ(read.schedule, parse_schedule("0F0 0F1 0B0 0B1\n", "text"));
   EXPECT_EQ(read.notes,
             Notes{"left out: 1 RESHARD, 3 UNSHARD, 1 WAIT_UNSHARD (weights are not sharded within "
@@ -55,13 +56,13 @@ TEST(TorchCsv, WhatIsLeftOutIsNoted) {
 }
 
 TEST(TorchCsv, RowsOfForwardsAreAForwardSchedule) {
-  const TorchSchedule read = parse("0F0,0F1\n1F0,1F1\n");
+  const TorchSchedule read = import_csv("0F0,0F1\n1F0,1F1\n");
   EXPECT_EQ(read.schedule.kind, Kind::forward);
   EXPECT_EQ(read.notes, Notes{"there is no backward: read as a schedule of forwards only"});
 }
 
 TEST(TorchCsv, ReductionsAreNumbered) {
-  const Schedule read = parse("0F0,0B0,0REDUCE_GRAD,0F1,0B1,0REDUCE_GRAD\n").schedule;
+  const Schedule read = import_csv("0F0,0B0,0REDUCE_GRAD,0F1,0B1,0REDUCE_GRAD\n").schedule;
   EXPECT_EQ(read.num_updates, 2);
   EXPECT_EQ(read.lanes[0].back(), (Action{Op::reduce_gradients, 0, 1}));
 }
@@ -108,22 +109,22 @@ TEST(TorchCsv, AnythingElseIsNamedWithRowAndColumn) {
       {"0F2147483647", "expected a smaller number of the micro-batch"},
   };
   for (const auto& [cell, reason] : cases) {
-    const std::string error = error_in("0F0,0B0\n,," + cell + ",\n");
+    const std::string error = error_in_csv("0F0,0B0\n,," + cell + ",\n");
     EXPECT_EQ(error.find("lanes.csv: row 2, column 3: \"" + cell + "\": " + reason), 0U) << error;
   }
   for (const std::string text : {"", "\r\n\n", " "}) {
-    EXPECT_EQ(error_in(text).find("lanes.csv: there are no rows"), 0U);
+    EXPECT_EQ(error_in_csv(text).find("lanes.csv: there are no rows"), 0U);
   }
-  EXPECT_EQ(error_in(std::string("0F0,0\0F1\n", 9)).find("lanes.csv: row 1, column 2: \"0\\x00F1\""), 0U);
+  EXPECT_EQ(error_in_csv(std::string("0F0,0\0F1\n", 9)).find("lanes.csv: row 1, column 2: \"0\\x00F1\""), 0U);
 }
 
 TEST(TorchCsv, IsWrittenAsItIsRead) {
   const std::string text =
       "0F0,0SEND_F0,0RECV_B0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n\"\"\n";
   Notes notes = {"old"};
-  EXPECT_EQ(to_torch_csv(parse(text).schedule, &notes), text);
+  EXPECT_EQ(to_torch_csv(import_csv(text).schedule, &notes), text);
   EXPECT_EQ(notes, Notes{});
-  EXPECT_EQ(to_torch_csv(parse(text).schedule), text);
+  EXPECT_EQ(to_torch_csv(import_csv(text).schedule), text);
 }
 
 TEST(TorchCsv, WhatItHasNoNameForIsNoted) {
@@ -160,7 +161,7 @@ TEST(TorchCsv, AllChainsComeBackWhereNothingIsLeftOut) {
          {compute, split, with_messages(compute), with_reductions(with_messages(split)),
           forward_only(compute), whole_step(compute)}) {
       Notes notes;
-      const Schedule back = parse(to_torch_csv(schedule, &notes)).schedule;
+      const Schedule back = import_csv(to_torch_csv(schedule, &notes)).schedule;
       if (notes.empty()) {
         ++same;
         ASSERT_EQ(back, schedule) << name;

@@ -18,7 +18,7 @@ namespace {
 
 using Levels = std::vector<MemoryLevel>;
 
-Schedule read(std::string_view text) { return parse_schedule(text, "here"); }
+Schedule schedule_of(std::string_view text) { return parse_schedule(text, "here"); }
 
 std::vector<Levels> memory_of(const Schedule& schedule, const StageCost& cost) {
   const CostModel costs = CostModel::uniform(schedule.num_stages(), cost);
@@ -28,7 +28,7 @@ std::vector<Levels> memory_of(const Schedule& schedule, const StageCost& cost) {
 double peak(const Levels& levels) { return std::ranges::max_element(levels, {}, &MemoryLevel::bytes)->bytes; }
 
 TEST(Memory, AnActivationIsHeldFromItsForwardToItsBackward) {
-  const auto memory = memory_of(read("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"), {.activation_bytes = 10});
+  const auto memory = memory_of(schedule_of("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"), {.activation_bytes = 10});
   ASSERT_EQ(memory.size(), 2u);
   EXPECT_EQ(memory[0], (Levels{{0, 10}, {1, 20}, {6, 10}, {9, 0}}));
   // Between the backward's end and the next forward's start there is no time.
@@ -36,19 +36,19 @@ TEST(Memory, AnActivationIsHeldFromItsForwardToItsBackward) {
 }
 
 TEST(Memory, ASplitBackwardLeavesWhatItsWeightPartNeeds) {
-  const auto memory =
-      memory_of(read("0F0 0F1 0I0 0I1 0W0 0W1\n"), {.activation_bytes = 10, .weight_pending_bytes = 4});
+  const auto memory = memory_of(schedule_of("0F0 0F1 0I0 0I1 0W0 0W1\n"),
+                                {.activation_bytes = 10, .weight_pending_bytes = 4});
   EXPECT_EQ(memory[0], (Levels{{0, 10}, {1, 20}, {3, 14}, {4, 8}, {5, 4}, {6, 0}}));
 }
 
 TEST(Memory, ARecomputedStageKeepsItsInputUntilItIsComputedAgain) {
-  const auto memory = memory_of(read("# recompute=0\n0F0 0F1 0C0 0B0 0C1 0B1\n"),
+  const auto memory = memory_of(schedule_of("# recompute=0\n0F0 0F1 0C0 0B0 0C1 0B1\n"),
                                 {.activation_bytes = 10, .kept_input_bytes = 3});
   EXPECT_EQ(memory[0], (Levels{{0, 3}, {1, 6}, {2, 13}, {5, 10}, {8, 0}}));
 }
 
 TEST(Memory, AForwardOnlyScheduleHoldsOneActivationAtATime) {
-  const auto memory = memory_of(read("# kind=forward\n0F0 0F1\n1F0 1F1\n"), {.activation_bytes = 10});
+  const auto memory = memory_of(schedule_of("# kind=forward\n0F0 0F1\n1F0 1F1\n"), {.activation_bytes = 10});
   EXPECT_EQ(memory[0], (Levels{{0, 10}, {2, 0}}));
   EXPECT_EQ(memory[1], (Levels{{0, 0}, {1, 10}, {3, 0}}));
 }
@@ -58,7 +58,7 @@ TEST(Memory, WeightsGradientsAndOptimizerAreAlwaysThere) {
       .activation_bytes = 1, .weight_bytes = 100, .gradient_bytes = 200, .optimizer_bytes = 400};
   // Two stages in lane 0. An update within a synchronous step changes nothing: the new weights replace the
   // old.
-  const auto memory = memory_of(read("0F0 2F0 2B0 0B0 0O 2O\n1F0 1B0 1O\n"), cost);
+  const auto memory = memory_of(schedule_of("0F0 2F0 2B0 0B0 0O 2O\n1F0 1B0 1O\n"), cost);
   EXPECT_EQ(memory[0].front().bytes, 1401);
   EXPECT_EQ(memory[0].back().bytes, 1400);
   EXPECT_EQ(peak(memory[0]), 1402);
@@ -68,14 +68,14 @@ TEST(Memory, WeightsGradientsAndOptimizerAreAlwaysThere) {
 // Update 0 ends at 5 while the backward of 1 is still to come: its version stays until 8. The one of update 1
 // replaces what nobody uses.
 TEST(Memory, AnOldVersionStaysUntilItsLastBackward) {
-  const auto memory = memory_of(read("# updates=3 versions=2\n0F0 0F1 0B0 0O 0F2 0B1 0O 0B2 0O\n"),
+  const auto memory = memory_of(schedule_of("# updates=3 versions=2\n0F0 0F1 0B0 0O 0F2 0B1 0O 0B2 0O\n"),
                                 {.update_s = 1, .weight_bytes = 100});
   EXPECT_EQ(memory[0], (Levels{{0, 100}, {5, 200}, {8, 100}, {9, 200}, {11, 100}}));
 }
 
 // What was measured until a run ended early: update 1 never came, so its version neither.
 TEST(Memory, ATraceMayEndEarly) {
-  const Schedule schedule = read("# updates=3 versions=2\n0F0 0F1 0B0 0O 0F2 0B1 0O 0B2 0O\n");
+  const Schedule schedule = schedule_of("# updates=3 versions=2\n0F0 0F1 0B0 0O 0F2 0B1 0O 0B2 0O\n");
   const CostModel costs = CostModel::uniform(1, {.update_s = 1, .activation_bytes = 7, .weight_bytes = 100});
   Trace trace = simulate(schedule, costs);
   trace.spans.resize(5);
@@ -124,7 +124,7 @@ TEST(Memory, VersionsAreThoseOfTheOrderAlone) {
 }
 
 TEST(Memory, ATraceOfSomethingElseIsRefused) {
-  Schedule schedule = read("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3\n1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3\n");
+  Schedule schedule = schedule_of("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3\n1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3\n");
   const CostModel costs = CostModel::uniform(2, {});
   const auto error = [&](const CostModel& costs, const Trace& trace) {
     return error_of([&] { with_memory(schedule, costs, trace); });

@@ -13,12 +13,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Field {
+struct CostField {
   const char* key;
   double StageCost::*value;
 };
 
-constexpr Field kFields[] = {
+constexpr CostField kFields[] = {
     {"forward", &StageCost::forward_s},
     {"input", &StageCost::input_s},
     {"weight", &StageCost::weight_s},
@@ -86,14 +86,14 @@ class Reader {
 StageCost stage_of(const Json& json, const std::string& where) {
   const Reader reader(json, where);
   std::vector<std::string> keys;
-  for (const Field& field : kFields) keys.emplace_back(field.key);
+  for (const CostField& field : kFields) keys.emplace_back(field.key);
   keys.insert(keys.begin() + 3, kBackward);
   reader.only(keys);
   reader.needs_one_of({"forward"});
   reader.needs_one_of({kBackward, "input", "weight"});
   StageCost cost;
   cost.forward_s = cost.input_s = cost.weight_s = 0;
-  for (const Field& field : kFields) reader.number(field.key, cost.*field.value);
+  for (const CostField& field : kFields) reader.number(field.key, cost.*field.value);
   if (!reader.has(kBackward)) return cost;
   double whole = 0;
   reader.number(kBackward, whole);
@@ -130,7 +130,7 @@ std::string costs_help() {
       "\"links\": [{\"from\": 0, \"to\": 1, ...}]}\n"
       "  One stage stands for all. Seconds and bytes of a micro-batch:\n  backward";
   size_t column = text.size() - text.rfind('\n');
-  for (const Field& field : kFields) {
+  for (const CostField& field : kFields) {
     const std::string key = field.key;
     text += column + key.size() > 90 ? ",\n  " + key : ", " + key;
     column = text.size() - text.rfind('\n');

@@ -9,8 +9,6 @@
 namespace troika {
 namespace {
 
-constexpr size_t kShownLetters = 40;
-
 bool has_micro_batch(Op op) { return op != Op::reduce_gradients && op != Op::optimizer_step; }
 
 char arrow(Op op) { return op == Op::send_activation || op == Op::send_gradient ? '>' : '<'; }

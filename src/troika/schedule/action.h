@@ -65,6 +65,8 @@ struct Action {
 /// "2F0"; "2R" for an action of a whole stage; "0SF0>2" and "2RF0<0" for messages.
 std::string to_string(const Action& action);
 
+inline constexpr size_t kShownLetters = 40;  // of a user's text, in messages about it
+
 /// to_string's inverse. Throws Error naming what was expected.
 Action parse_action(std::string_view text);
 

@@ -11,7 +11,6 @@
 namespace troika {
 namespace {
 
-constexpr size_t kShownLetters = 40;
 constexpr std::string_view kNone = "-";  // an empty list
 
 const std::vector<std::string> kKeys = {"kind",    "micro_batches", "edges", "versions",

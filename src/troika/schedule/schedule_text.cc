@@ -24,9 +24,9 @@ std::vector<std::string_view> words_of(std::string_view text) {
   }
 }
 
-class Reader {
+class TextReader {
  public:
-  Reader(std::string_view text, const std::string& where) : where_(where) {
+  TextReader(std::string_view text, const std::string& where) : where_(where) {
     constexpr std::string_view kMark = "\xEF\xBB\xBF";  // some editors write it
     if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
     size_t line = 0;
@@ -110,7 +110,7 @@ std::string to_text(const Schedule& schedule) {
 }
 
 Schedule parse_schedule(std::string_view text, const std::string& where) {
-  return Reader(text, where).schedule();
+  return TextReader(text, where).schedule();
 }
 
 }  // namespace troika

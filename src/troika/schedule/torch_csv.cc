@@ -15,7 +15,6 @@
 namespace troika {
 namespace {
 
-constexpr size_t kShownLetters = 40;
 constexpr std::string_view kPair = "OVERLAP_F_B";
 constexpr std::string_view kWait = "WAIT_";
 
@@ -66,9 +65,9 @@ std::string_view unquoted(std::string_view cell) {
   return trim(cell);
 }
 
-class Reader {
+class CsvReader {
  public:
-  Reader(std::string_view text, const std::string& where) : where_(where) {
+  CsvReader(std::string_view text, const std::string& where) : where_(where) {
     constexpr std::string_view kMark = "\xEF\xBB\xBF";  // spreadsheets write it
     if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
     while (!trim(text).empty()) {  // empty rows at the end are no lanes
@@ -242,7 +241,7 @@ std::vector<std::string> left_out(const Schedule& schedule, const std::map<Op, i
 }  // namespace
 
 TorchSchedule parse_torch_csv(std::string_view text, const std::string& where) {
-  return Reader(text, where).schedule();
+  return CsvReader(text, where).schedule();
 }
 
 std::string to_torch_csv(const Schedule& schedule, std::vector<std::string>* notes) {

@@ -110,7 +110,7 @@ Lane make_lane(int lane, int lanes, int kept) {
   return write.finish();
 }
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_dualpipe_v(const ScheduleRequest& request) {
   const int lanes = request.lanes;
   Schedule schedule = empty_schedule(Kind::train, request.micro_batches, vee_layout(lanes));
   for (int lane = 0; lane < lanes; ++lane) {
@@ -130,7 +130,7 @@ CatalogueEntry dualpipe_v_entry() {
           .paper = "DeepSeek-AI, 2024, arXiv:2412.19437; cut in half to a V by Qi et al., 2025",
           .default_chunks = 2,
           .splits_backward = true,
-          .make = make};
+          .make = make_dualpipe_v};
 }
 
 }  // namespace troika

@@ -11,7 +11,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_gpipe(const ScheduleRequest& request) {
   const std::vector<int> all_first(static_cast<size_t>(request.lanes), request.micro_batches);
   return one_stage_per_lane(request.micro_batches, all_first);
 }
@@ -25,7 +25,7 @@ CatalogueEntry gpipe_entry() {
           .memory = "m",
           .use = "the simplest pipeline; for few micro-batches, or with recompute",
           .paper = "Huang et al., 2019, arXiv:1811.06965",
-          .make = make};
+          .make = make_gpipe};
 }
 
 }  // namespace troika

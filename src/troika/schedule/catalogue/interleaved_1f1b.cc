@@ -27,7 +27,7 @@ Lane in_groups(Op op, int lane, const ScheduleRequest& request, int micro_batche
 
 // A last group that is shorter is made whole and its surplus removed: with fewer micro-batches in a group
 // than lanes the order would wait for itself.
-Schedule make(const ScheduleRequest& request) {
+Schedule make_interleaved_1f1b(const ScheduleRequest& request) {
   const int lanes = request.lanes, chunks = request.chunks;
   const int whole_groups = (request.micro_batches + lanes - 1) / lanes * lanes;
   Schedule schedule = empty_schedule(Kind::train, whole_groups, loop_layout(lanes, chunks));
@@ -52,7 +52,7 @@ CatalogueEntry interleaved_1f1b_entry() {
           .paper = "Narayanan et al., 2021, arXiv:2104.04473",
           .default_chunks = 2,
           .fixed_chunks = false,
-          .make = make};
+          .make = make_interleaved_1f1b};
 }
 
 }  // namespace troika

@@ -21,7 +21,7 @@ Lane chunk_after_chunk(Op op, int lane, const ScheduleRequest& request) {
   return passes;
 }
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_looped_bfs(const ScheduleRequest& request) {
   Schedule schedule =
       empty_schedule(Kind::train, request.micro_batches, loop_layout(request.lanes, request.chunks));
   for (int lane = 0; lane < request.lanes; ++lane) {
@@ -46,7 +46,7 @@ CatalogueEntry looped_bfs_entry() {
           .paper = "Lamy-Poirier, 2023, arXiv:2211.05953",
           .default_chunks = 2,
           .fixed_chunks = false,
-          .make = make};
+          .make = make_looped_bfs};
 }
 
 }  // namespace troika

@@ -11,7 +11,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_naive(const ScheduleRequest& request) {
   const std::vector<int> no_warm_up(static_cast<size_t>(request.lanes), 0);
   return one_stage_per_lane(request.micro_batches, no_warm_up);
 }
@@ -25,7 +25,7 @@ CatalogueEntry naive_entry() {
           .memory = "1",
           .use = "to see what a pipeline gains, or where one micro-batch is all that fits",
           .paper = "no paper: a model cut in pieces, and nothing else",
-          .make = make};
+          .make = make_naive};
 }
 
 }  // namespace troika

@@ -11,7 +11,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_one_f_one_b(const ScheduleRequest& request) {
   return one_stage_per_lane(request.micro_batches, shortest_warm_ups(request.lanes));
 }
 
@@ -25,7 +25,7 @@ CatalogueEntry one_f_one_b_entry() {
       .memory = "min(p, m)",
       .use = "the common choice: gpipe's time, and memory that doesn't grow with the micro-batches",
       .paper = "PipeDream-Flush in Narayanan et al., 2021, arXiv:2006.09503",
-      .make = make};
+      .make = make_one_f_one_b};
 }
 
 }  // namespace troika

@@ -13,7 +13,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_pipedream(const ScheduleRequest& request) {
   Schedule schedule = one_stage_per_lane(request.micro_batches, shortest_warm_ups(request.lanes));
   schedule.num_updates = request.micro_batches;
   schedule.stated.updates = true;
@@ -41,7 +41,7 @@ CatalogueEntry pipedream_entry() {
       .use = "where late gradients do no harm and stages are too slow to wait for a drain",
       .paper = "Harlap et al., 2018, arXiv:1806.03377",
       .asynchronous = true,
-      .make = make};
+      .make = make_pipedream};
 }
 
 }  // namespace troika

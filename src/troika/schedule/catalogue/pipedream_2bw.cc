@@ -31,7 +31,7 @@ Lane with_late_updates(const Lane& lane, int per_batch, int updates) {
   return whole;
 }
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_pipedream_2bw(const ScheduleRequest& request) {
   if (request.micro_batches < request.lanes) {
     fail_usage(
         "pipedream-2bw of {} stages: expected at least {} micro-batches per global batch, as many as are on "
@@ -58,7 +58,7 @@ CatalogueEntry pipedream_2bw_entry() {
           .use = "pipedream's throughput with two versions of the weights, whatever the number of stages",
           .paper = "Narayanan et al., 2021, arXiv:2006.09503",
           .asynchronous = true,
-          .make = make};
+          .make = make_pipedream_2bw};
 }
 
 }  // namespace troika

@@ -14,7 +14,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) { return vee::make_vee(vee::VeeKind::half, request); }
+Schedule make_v_half(const ScheduleRequest& request) { return vee::make_vee(vee::VeeKind::half, request); }
 
 }  // namespace
 
@@ -27,7 +27,7 @@ CatalogueEntry v_half_entry() {
           .paper = "Qi et al., 2024, Pipeline Parallelism with Controllable Memory, arXiv:2405.15362",
           .default_chunks = 2,
           .splits_backward = true,
-          .make = make};
+          .make = make_v_half};
 }
 
 }  // namespace troika

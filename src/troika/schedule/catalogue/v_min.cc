@@ -14,7 +14,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) { return vee::make_vee(vee::VeeKind::least, request); }
+Schedule make_v_min(const ScheduleRequest& request) { return vee::make_vee(vee::VeeKind::least, request); }
 
 }  // namespace
 
@@ -28,7 +28,7 @@ CatalogueEntry v_min_entry() {
       .paper = "Qi et al., 2024, Pipeline Parallelism with Controllable Memory, arXiv:2405.15362",
       .default_chunks = 2,
       .splits_backward = true,
-      .make = make};
+      .make = make_v_min};
 }
 
 }  // namespace troika

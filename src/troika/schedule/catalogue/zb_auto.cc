@@ -81,7 +81,7 @@ Op op_of(Pass pass) {
   return Op::forward;
 }
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_zb_auto(const ScheduleRequest& request) {
   const Made made =
       best_order(make_problem(request.lanes, request.micro_batches, limit_of(request), request.times));
   Schedule schedule = empty_schedule(Kind::train, request.micro_batches, loop_layout(request.lanes, 1));
@@ -109,7 +109,7 @@ CatalogueEntry zb_auto_entry() {
       .paper = "Qi et al., 2024, arXiv:2401.10241",
       .splits_backward = true,
       .gains_by_overlap = true,
-      .make = make};
+      .make = make_zb_auto};
 }
 
 }  // namespace troika

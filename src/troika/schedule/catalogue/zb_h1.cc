@@ -11,7 +11,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_zb_h1(const ScheduleRequest& request) {
   Schedule schedule =
       one_stage_per_lane(request.micro_batches, shortest_warm_ups(request.lanes), Op::backward_input);
   int stage = 0;
@@ -29,7 +29,7 @@ CatalogueEntry zb_h1_entry() {
           .use = "instead of 1f1b where the backward can be split: a smaller bubble in the same memory",
           .paper = "Qi et al., 2024, arXiv:2401.10241",
           .splits_backward = true,
-          .make = make};
+          .make = make_zb_h1};
 }
 
 }  // namespace troika

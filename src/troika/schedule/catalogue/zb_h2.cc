@@ -12,7 +12,7 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) {
+Schedule make_zb_h2(const ScheduleRequest& request) {
   std::vector<int> warm_ups = shortest_warm_ups(request.lanes);
   for (int& warm_up : warm_ups) warm_up *= 2;
   Schedule schedule = one_stage_per_lane(request.micro_batches, warm_ups, Op::backward_input);
@@ -33,7 +33,7 @@ CatalogueEntry zb_h2_entry() {
       .paper = "Qi et al., 2024, arXiv:2401.10241",
       .splits_backward = true,
       .gains_by_overlap = true,
-      .make = make};
+      .make = make_zb_h2};
 }
 
 }  // namespace troika

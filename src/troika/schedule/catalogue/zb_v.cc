@@ -15,7 +15,9 @@
 namespace troika {
 namespace {
 
-Schedule make(const ScheduleRequest& request) { return vee::make_vee(vee::VeeKind::zero_bubble, request); }
+Schedule make_zb_v(const ScheduleRequest& request) {
+  return vee::make_vee(vee::VeeKind::zero_bubble, request);
+}
 
 }  // namespace
 
@@ -30,7 +32,7 @@ CatalogueEntry zb_v_entry() {
       .default_chunks = 2,
       .splits_backward = true,
       .gains_by_overlap = true,
-      .make = make};
+      .make = make_zb_v};
 }
 
 }  // namespace troika
