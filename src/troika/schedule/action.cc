@@ -9,9 +9,7 @@
 namespace troika {
 namespace {
 
-bool has_micro_batch(Op op) { return op != Op::reduce_gradients && op != Op::optimizer_step; }
-
-char arrow(Op op) { return op == Op::send_activation || op == Op::send_gradient ? '>' : '<'; }
+char arrow(Op op) { return is_send(op) ? '>' : '<'; }
 
 // Reads a number at the front of `text` and removes it; false if there is none.
 bool take_number(std::string_view& text, int& number) {
@@ -104,14 +102,19 @@ bool is_pass(Op op) {
          op == Op::backward_weight;
 }
 
-bool is_message(Op op) {
-  return op == Op::send_activation || op == Op::receive_activation || op == Op::send_gradient ||
-         op == Op::receive_gradient;
-}
+bool has_input_part(Op op) { return op == Op::backward || op == Op::backward_input; }
+
+bool has_weight_part(Op op) { return op == Op::backward || op == Op::backward_weight; }
+
+bool is_whole_stage(Op op) { return op == Op::reduce_gradients || op == Op::optimizer_step; }
+
+bool is_message(Op op) { return is_send(op) || op == Op::receive_activation || op == Op::receive_gradient; }
+
+bool is_send(Op op) { return op == Op::send_activation || op == Op::send_gradient; }
 
 std::string to_string(const Action& action) {
   std::string text = fmt::format("{}{}", action.stage, letters(action.op));
-  if (has_micro_batch(action.op)) text += std::to_string(action.micro_batch);
+  if (!is_whole_stage(action.op)) text += std::to_string(action.micro_batch);
   if (is_message(action.op)) text += fmt::format("{}{}", arrow(action.op), action.peer);
   return text;
 }
@@ -120,7 +123,7 @@ Action parse_action(std::string_view text) {
   Action action;
   std::string_view rest = text;
   const bool good = take_number(rest, action.stage) && take_letters(rest, action.op) &&
-                    (!has_micro_batch(action.op) || take_number(rest, action.micro_batch)) &&
+                    (is_whole_stage(action.op) || take_number(rest, action.micro_batch)) &&
                     (!is_message(action.op) || take_peer(rest, action));
   if (!good || !rest.empty()) {
     fail(

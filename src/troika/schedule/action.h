@@ -49,8 +49,16 @@ std::string_view name_of(Op op);
 /// The model's own work: forward, recompute, backward or a part of it.
 bool is_pass(Op op);
 
-/// The four that name a peer.
+/// A backward or the part of it that another stage or an update waits for: B or I, B or W.
+bool has_input_part(Op op);
+bool has_weight_part(Op op);
+
+/// R and O: of all micro-batches of an update.
+bool is_whole_stage(Op op);
+
+/// The four that name a peer, and the two of them that give.
 bool is_message(Op op);
+bool is_send(Op op);
 
 struct Action {
   Op op = Op::forward;

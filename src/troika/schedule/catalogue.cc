@@ -30,7 +30,7 @@ TROIKA_CATALOGUE(DECLARE)
 namespace {
 
 // Enough for thousands of lanes, little enough that a mistyped number doesn't fill the memory.
-constexpr int64_t kMostPieces = 20'000'000;
+constexpr int64_t kMostForwards = 20'000'000;
 
 int chunks_of(const CatalogueEntry& entry, const ScheduleRequest& request) {
   if (request.chunks == 0 || request.chunks == entry.default_chunks) return entry.default_chunks;
@@ -82,11 +82,11 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
   check_seconds("comm", request.times.message_s);
   ScheduleRequest whole = request;
   whole.chunks = chunks_of(entry, request);
-  const auto pieces =
+  const auto forwards =
       static_cast<double>(whole.lanes) * whole.chunks * whole.micro_batches * std::max(1, whole.updates);
-  if (pieces > static_cast<double>(kMostPieces)) {
+  if (forwards > static_cast<double>(kMostForwards)) {
     fail_usage("{} stages of {} chunks times {} micro-batches: expected at most {} forwards altogether",
-               whole.lanes, whole.chunks, whole.micro_batches, with_commas(kMostPieces));
+               whole.lanes, whole.chunks, whole.micro_batches, with_commas(kMostForwards));
   }
   return entry.make(whole);
 }

@@ -1,6 +1,6 @@
 // The catalogue: every schedule Troika can make, by name. Pure; thread-safe.
 //
-// To add one: a file in catalogue/ whose NAME_entry() returns its CatalogueEntry (naive.cc is the shortest,
+// To add one: a file in catalogue/ whose NAME_entry() returns its CatalogueEntry (gpipe.cc is the shortest,
 // orders.h has what several share), its line in the list of catalogue.cc and in CMakeLists.txt. `make` writes
 // the passes of each lane in order, for any number of lanes and micro-batches, and nothing else: passes.h
 // adds messages, loads and the rest, and the tests over the whole catalogue find it.
@@ -30,7 +30,8 @@ struct ScheduleRequest {
   int chunks = 0;         // stages per lane; 0: the schedule's own default
   int updates = 0;        // length of pipedream-2bw's window in global batches; 0: its default
   PassTimes times = {};
-  // Of zb-auto: peak `held` of a lane, in whole-lane micro-batches (liveness.h).
+  // Peak `held` of a lane, in whole-lane micro-batches (liveness.h), of zb-auto, zb-v, v-half and v-min; the
+  // others hold what they hold.
   std::optional<double> memory_limit = {};
 };
 

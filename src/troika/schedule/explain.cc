@@ -35,14 +35,15 @@ size_t width_of(const Schedule& schedule, const Window& window, int step) {
   return width;
 }
 
-// Of something missing: the first place that is about the same piece, else the start of the lane.
+// Of something missing: the first place that is about the same micro-batch of the same stage, else the start
+// of the lane.
 int step_near(const Schedule& schedule, const Fault& fault) {
   if (fault.step >= 0) return fault.step;
-  const auto same_piece = [&](const Action& other) {
+  const auto same_pass = [&](const Action& other) {
     return other.stage == fault.action.stage && other.micro_batch == fault.action.micro_batch;
   };
   const Lane& lane = schedule.lanes[static_cast<size_t>(fault.lane)];
-  const auto found = std::ranges::find_if(lane, same_piece);
+  const auto found = std::ranges::find_if(lane, same_pass);
   return found == lane.end() ? 0 : static_cast<int>(found - lane.begin());
 }
 

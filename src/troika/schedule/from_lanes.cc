@@ -9,8 +9,6 @@
 namespace troika {
 namespace {
 
-bool is_of_update(Op op) { return op == Op::reduce_gradients || op == Op::optimizer_step; }
-
 void check_numbers(const Schedule& schedule, const PlaceOf& place_of) {
   const size_t actions = schedule.num_actions();
   for (size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
@@ -52,7 +50,7 @@ Schedule schedule_from_lanes(std::vector<Lane> lanes, const PlaceOf& place_of) {
       const auto stage = static_cast<size_t>(action.stage);
       if (stage >= schedule.lane_of_stage.size()) schedule.lane_of_stage.resize(stage + 1, -1);
       if (schedule.lane_of_stage[stage] < 0) schedule.lane_of_stage[stage] = static_cast<int>(lane);
-      if (!is_of_update(action.op)) {
+      if (!is_whole_stage(action.op)) {
         schedule.num_micro_batches = std::max(schedule.num_micro_batches, action.micro_batch + 1);
       }
     }
@@ -95,7 +93,7 @@ int updates_in(const std::vector<Lane>& lanes) {
   int updates = 1;
   for (const Lane& lane : lanes) {
     for (const Action& action : lane) {
-      if (is_of_update(action.op)) updates = std::max(updates, action.micro_batch + 1);
+      if (is_whole_stage(action.op)) updates = std::max(updates, action.micro_batch + 1);
     }
   }
   return updates;

@@ -8,7 +8,7 @@ namespace troika {
 namespace {
 
 // One row of the index per kind of action that has a stage and a micro-batch; B and I + W differ.
-constexpr int64_t kPerPiece = 6, kPerUpdate = 2, kPerMessage = 4;
+constexpr int64_t kPerMicroBatch = 6, kPerUpdate = 2, kPerMessage = 4;
 
 int64_t row(Op op) {
   switch (op) {
@@ -42,10 +42,8 @@ bool ActionIndex::fits(const Schedule& s) {
   const auto forwards_along = [&](const Edge& e) {
     return e.from >= 0 && e.from < e.to && e.to < s.num_stages();
   };
-  const auto crossing = std::ranges::count_if(s.edges, [&](const Edge& e) {
-    return forwards_along(e) &&
-           s.lane_of_stage[static_cast<size_t>(e.from)] != s.lane_of_stage[static_cast<size_t>(e.to)];
-  });
+  const auto crossing =
+      std::ranges::count_if(s.edges, [&](const Edge& e) { return forwards_along(e) && s.crosses_lanes(e); });
   const auto stages = static_cast<size_t>(s.num_stages());
   return s.num_micro_batches >= 1 && s.num_updates >= 1 && s.num_updates <= s.num_micro_batches &&
          int64_t{s.num_stages()} * s.num_micro_batches <= actions && s.edges.size() <= stages * kMostEdges &&
@@ -63,14 +61,12 @@ ActionIndex::ActionIndex(const Schedule& schedule)
   TROIKA_ASSERT(fits(schedule), "the schedule must be checked first");
   int crossing = 0;
   for (const Edge& edge : schedule.edges) {
-    const bool between_lanes = schedule.lane_of_stage[static_cast<size_t>(edge.from)] !=
-                               schedule.lane_of_stage[static_cast<size_t>(edge.to)];
-    if (schedule.stated.messages && between_lanes) {
+    if (schedule.stated.messages && schedule.crosses_lanes(edge)) {
       edges_from_[static_cast<size_t>(edge.from)].emplace_back(edge.to, crossing++);
     }
   }
-  const int64_t size = stages_ * micro_batches_ * kPerPiece + stages_ * schedule.num_updates * kPerUpdate +
-                       crossing * micro_batches_ * kPerMessage;
+  const int64_t size = stages_ * micro_batches_ * kPerMicroBatch +
+                       stages_ * schedule.num_updates * kPerUpdate + crossing * micro_batches_ * kPerMessage;
   number_.assign(static_cast<size_t>(size), -1);
   int number = 0;
   for (const Lane& lane : schedule.lanes) {
@@ -85,11 +81,11 @@ ActionIndex::ActionIndex(const Schedule& schedule)
 int64_t ActionIndex::key(const Action& action) const {
   if (action.stage < 0 || action.stage >= stages_ || action.micro_batch < 0) return -1;
   if (is_message(action.op)) return message_key(action);
-  const bool whole_stage = action.op == Op::reduce_gradients || action.op == Op::optimizer_step;
+  const bool whole_stage = is_whole_stage(action.op);
   const int64_t columns = whole_stage ? schedule_.num_updates : micro_batches_;
   if (action.micro_batch >= columns) return -1;
   const int64_t within = (row(action.op) * stages_ + action.stage) * columns + action.micro_batch;
-  return whole_stage ? stages_ * micro_batches_ * kPerPiece + within : within;
+  return whole_stage ? stages_ * micro_batches_ * kPerMicroBatch + within : within;
 }
 
 int64_t ActionIndex::message_key(const Action& action) const {
@@ -100,7 +96,7 @@ int64_t ActionIndex::message_key(const Action& action) const {
   const auto& edges = edges_from_[static_cast<size_t>(from)];
   const auto edge = std::ranges::lower_bound(edges, to, {}, &std::pair<int, int>::first);
   if (edge == edges.end() || edge->first != to) return -1;
-  return stages_ * micro_batches_ * kPerPiece + stages_ * schedule_.num_updates * kPerUpdate +
+  return stages_ * micro_batches_ * kPerMicroBatch + stages_ * schedule_.num_updates * kPerUpdate +
          (edge->second * micro_batches_ + action.micro_batch) * kPerMessage + row(action.op);
 }
 

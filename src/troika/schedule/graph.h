@@ -60,6 +60,7 @@ class ActionGraph {
     return {needs_.data() + begin_[at], needs_.data() + begin_[at + 1]};
   }
   const ActionIndex& index() const { return index_; }
+  const Dependencies& dependencies() const { return dependencies_; }
 
  private:
   void resolve(const Action& needed);

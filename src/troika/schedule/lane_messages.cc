@@ -7,8 +7,6 @@
 
 namespace troika {
 
-bool is_send(Op op) { return op == Op::send_activation || op == Op::send_gradient; }
-
 Action far_end(const Action& message) {
   Action other{message.op, message.peer, message.micro_batch, message.stage};
   switch (message.op) {
@@ -39,12 +37,11 @@ Action far_end(const Action& message) {
 }
 
 LaneMessages::LaneMessages(const Schedule& schedule, const ActionGraph& graph) {
-  const auto lane_of = [&](int stage) { return schedule.lane_of_stage[static_cast<size_t>(stage)]; };
   // Per lane that sends: (lane that receives, number of the pair), ascending.
   std::vector<std::vector<std::pair<int, int>>> pairs(schedule.lanes.size());
   for (const Edge& edge : schedule.edges) {
-    const int from = lane_of(edge.from), to = lane_of(edge.to);
-    if (from == to) continue;
+    if (!schedule.crosses_lanes(edge)) continue;
+    const int from = schedule.lane_of(edge.from), to = schedule.lane_of(edge.to);
     pairs[static_cast<size_t>(from)].emplace_back(to, 0);
     pairs[static_cast<size_t>(to)].emplace_back(from, 0);
   }
@@ -56,7 +53,7 @@ LaneMessages::LaneMessages(const Schedule& schedule, const ActionGraph& graph) {
     for (auto& [lane, pair] : to_lanes) pair = count++;
   }
   const auto pair_of = [&](const Action& action) {
-    int from = lane_of(action.stage), to = lane_of(action.peer);
+    int from = schedule.lane_of(action.stage), to = schedule.lane_of(action.peer);
     if (!is_send(action.op)) std::swap(from, to);
     const auto& to_lanes = pairs[static_cast<size_t>(from)];
     return std::ranges::lower_bound(to_lanes, to, {}, &std::pair<int, int>::first)->second;

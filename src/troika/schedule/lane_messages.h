@@ -8,8 +8,6 @@
 
 namespace troika {
 
-bool is_send(Op op);
-
 /// What the far end of a message does: of a send its receive, and the other way round.
 Action far_end(const Action& message);
 

@@ -20,7 +20,7 @@ struct Held {
     if (op == Op::forward) ++activations;
   }
   void end(Op op, Kind kind) {
-    if (op == Op::backward || op == Op::backward_input) --activations;
+    if (has_input_part(op)) --activations;
     if (op == Op::backward_input) ++weight_pending;
     if (op == Op::backward_weight) --weight_pending;
     if (op == Op::forward && kind == Kind::forward) --activations;  // nobody comes back for it
@@ -110,7 +110,7 @@ std::vector<int> versions_held(const Schedule& schedule) {
       if (action.op == Op::forward) {
         version = static_cast<int>(in_flight.size()) - 1;
         ++in_flight.back();
-      } else if (action.op == Op::backward || action.op == Op::backward_weight) {
+      } else if (has_weight_part(action.op)) {
         int& left = in_flight[static_cast<size_t>(version)];
         const bool newest = &left == &in_flight.back();
         if (--left == 0 && !newest) --held;

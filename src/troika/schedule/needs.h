@@ -26,12 +26,11 @@ class Dependencies {
   void for_each(const Action& action, Visit&& visit) const;
   const std::vector<int>& sources_of(int stage) const { return sources_[static_cast<size_t>(stage)]; }
   const std::vector<int>& targets_of(int stage) const { return targets_[static_cast<size_t>(stage)]; }
+  /// Whether the stage loads: data where no edge comes in, targets where none goes out.
+  bool loads(int stage) const { return sources_of(stage).empty() || targets_of(stage).empty(); }
 
  private:
-  bool same_lane(int stage, int other) const {
-    return schedule_.lane_of_stage[static_cast<size_t>(stage)] ==
-           schedule_.lane_of_stage[static_cast<size_t>(other)];
-  }
+  bool same_lane(int stage, int other) const { return schedule_.lane_of(stage) == schedule_.lane_of(other); }
 
   const Schedule& schedule_;
   std::vector<std::vector<int>> sources_, targets_;  // per stage, ascending
@@ -44,7 +43,7 @@ void Dependencies::for_each(const Action& action, Visit&& visit) const {
     case Op::load:
       return;
     case Op::forward:
-      if (sources_of(stage).empty() || targets_of(stage).empty()) visit(Action{Op::load, stage, micro_batch});
+      if (loads(stage)) visit(Action{Op::load, stage, micro_batch});
       for (const int source : sources_of(stage)) {
         visit(same_lane(stage, source) ? Action{Op::forward, source, micro_batch}
                                        : Action{Op::receive_activation, stage, micro_batch, source});

@@ -84,7 +84,7 @@ Forwards find_forwards(const Schedule& s) {
     int step = 0;
     for (const Action& action : s.lanes[static_cast<size_t>(lane)]) {
       const Place place{lane, step++};
-      if (action.op == Op::reduce_gradients || action.op == Op::optimizer_step) continue;
+      if (is_whole_stage(action.op)) continue;
       if (action.stage < 0 || action.stage >= s.num_stages()) continue;
       if (action.micro_batch < 0 || action.micro_batch >= s.num_micro_batches) continue;
       if (action.op == Op::forward) found.there.emplace_back(action.stage, action.micro_batch);
@@ -108,12 +108,12 @@ void check_forwards_fit(const Schedule& s, FaultList& faults) {
   std::vector<Action> missing;
   size_t at = 0;
   for (int64_t i = 0; i < wanted && missing.size() < kShownMissing; ++i) {
-    const std::pair<int, int> piece{static_cast<int>(i / s.num_micro_batches),
-                                    static_cast<int>(i % s.num_micro_batches)};
-    if (at < forwards.there.size() && forwards.there[at] == piece) {
+    const auto stage = static_cast<int>(i / s.num_micro_batches);
+    const auto micro_batch = static_cast<int>(i % s.num_micro_batches);
+    if (at < forwards.there.size() && forwards.there[at] == std::pair(stage, micro_batch)) {
       ++at;
     } else {
-      missing.push_back({Op::forward, piece.first, piece.second});
+      missing.push_back({Op::forward, stage, micro_batch});
     }
   }
   std::string names;
@@ -133,15 +133,13 @@ void check_forwards_fit(const Schedule& s, FaultList& faults) {
     const auto [lane, step] = forwards.of_highest;
     return faults.add(lane, step, forwards.highest, std::move(reason));
   }
-  const int lane = s.lane_of_stage[static_cast<size_t>(missing.front().stage)];
+  const int lane = s.lane_of(missing.front().stage);
   faults.add(lane, -1, missing.front(), std::move(reason));
 }
 
 void check_messages_fit(const Schedule& s, FaultList& faults) {
   if (!s.stated.messages) return;
-  const auto lane_of = [&](int stage) { return s.lane_of_stage[static_cast<size_t>(stage)]; };
-  const int64_t crossing =
-      std::ranges::count_if(s.edges, [&](const Edge& e) { return lane_of(e.from) != lane_of(e.to); });
+  const int64_t crossing = std::ranges::count_if(s.edges, [&](const Edge& e) { return s.crosses_lanes(e); });
   const int64_t wanted = crossing * s.num_micro_batches;
   if (wanted <= static_cast<int64_t>(s.num_actions())) return;
   int64_t there = 0;

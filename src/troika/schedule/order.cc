@@ -34,7 +34,7 @@ class Shares {
     Stage& stage = stages_[static_cast<size_t>(action.stage)];
     if (action.op == Op::reduce_gradients) check_number(action, stage.reductions++, lane, step);
     if (action.op == Op::optimizer_step) check_number(action, stage.updates++, lane, step);
-    if (action.op != Op::backward && action.op != Op::backward_weight) return;
+    if (!has_weight_part(action.op)) return;
     if (s_.num_updates == 1) return;
     if (stage.gradients == share_of(stage.complete).end) ++stage.complete;
     ++stage.gradients;
@@ -145,8 +145,7 @@ void check_versions(const Schedule& s, FaultList& faults) {
     for (const Action& action : s.lanes[static_cast<size_t>(lane)]) {
       ++step;
       const auto stage = static_cast<size_t>(action.stage);
-      const bool backward = action.op == Op::backward || action.op == Op::backward_input ||
-                            action.op == Op::backward_weight || action.op == Op::recompute;
+      const bool backward = is_pass(action.op) && action.op != Op::forward;
       if (action.op == Op::optimizer_step) versions[stage].update(s.max_versions[stage]);
       if (action.op != Op::forward && !backward) continue;
       int& version = version_of[stage * micro_batches + static_cast<size_t>(action.micro_batch)];
@@ -160,7 +159,7 @@ void check_versions(const Schedule& s, FaultList& faults) {
                                versions[stage].oldest(), version, stage, s.max_versions[stage],
                                s.max_versions[stage] == 1 ? "" : "s"));
       }
-      if (action.op == Op::backward || action.op == Op::backward_weight) versions[stage].end(version);
+      if (has_weight_part(action.op)) versions[stage].end(version);
     }
   }
 }

@@ -40,12 +40,17 @@ struct Schedule {
   std::vector<int> lane_of_stage;
   std::vector<Edge> edges;        // ascending, each once, from < to
   std::vector<int> max_versions;  // of weights held at once, per stage: 1 unless asynchronous
-  std::vector<bool> recomputed;   // per stage: its forward keeps only its input, C comes before each backward
+  std::vector<bool> recomputed;   // per stage, or empty: keeps only its input, a C comes before each backward
   Stated stated;
   std::vector<Lane> lanes;
 
   int num_lanes() const { return static_cast<int>(lanes.size()); }
   int num_stages() const { return static_cast<int>(lane_of_stage.size()); }
+  int lane_of(int stage) const { return lane_of_stage[static_cast<size_t>(stage)]; }
+  bool crosses_lanes(const Edge& edge) const { return lane_of(edge.from) != lane_of(edge.to); }
+  bool is_recomputed(int stage) const {
+    return !recomputed.empty() && recomputed[static_cast<size_t>(stage)];
+  }
   size_t num_actions() const;
   bool operator==(const Schedule&) const = default;
 };

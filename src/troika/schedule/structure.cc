@@ -7,34 +7,9 @@
 namespace troika {
 namespace {
 
-bool is_whole_stage(Op op) { return op == Op::reduce_gradients || op == Op::optimizer_step; }
-
 std::string place_of(const ActionGraph& graph, int number) {
   const int lane = graph.lane(number);
   return fmt::format("lane {}, step {}", lane, number - graph.first_of(lane));
-}
-
-// Data comes in where no edge does, targets where none goes out.
-class Ends {
- public:
-  explicit Ends(const Schedule& s)
-      : source_(static_cast<size_t>(s.num_stages())), target_(static_cast<size_t>(s.num_stages())) {
-    for (const Edge& edge : s.edges) {
-      source_[static_cast<size_t>(edge.to)] = true;
-      target_[static_cast<size_t>(edge.from)] = true;
-    }
-  }
-  bool loads(int stage) const {
-    const auto at = static_cast<size_t>(stage);
-    return !source_[at] || !target_[at];
-  }
-
- private:
-  std::vector<bool> source_, target_;
-};
-
-bool is_recomputed(const Schedule& s, int stage) {
-  return !s.recomputed.empty() && s.recomputed[static_cast<size_t>(stage)];
 }
 
 // Why a message names no edge that it could go along.
@@ -51,7 +26,7 @@ std::string wrong_edge(const Schedule& s, const Action& a) {
   }
   if (!along) return fmt::format("there is no edge {}>{} (edges= in the header)", edge.from, edge.to);
   return fmt::format("stages {} and {} are both in lane {}: nothing is sent within a lane", edge.from,
-                     edge.to, s.lane_of_stage[static_cast<size_t>(edge.from)]);
+                     edge.to, s.lane_of(edge.from));
 }
 
 // Why an action of this kind may not stand in the schedule at all; "" if it may.
@@ -77,7 +52,7 @@ std::string wrong_kind(const Schedule& s, const Action& a) {
     case Op::receive_gradient:
       return s.stated.messages ? "" : unstated("messages");
     case Op::recompute:
-      if (is_recomputed(s, a.stage)) return "";
+      if (s.is_recomputed(a.stage)) return "";
       return fmt::format("stage {} is not a recomputed one (recompute= in the header)", a.stage);
     case Op::forward:
     case Op::backward:
@@ -100,19 +75,19 @@ std::string wrong_number(const Schedule& s, const Action& a) {
 }
 
 // Says why the action may not stand here; "" if it may.
-std::string wrong_with(const Schedule& s, const ActionGraph& graph, const Ends& ends, int number) {
+std::string wrong_with(const Schedule& s, const ActionGraph& graph, int number) {
   const Action& a = graph.action(number);
   if (a.stage < 0 || a.stage >= s.num_stages()) {
     return fmt::format("there is no stage {}: the stages are 0 to {}", a.stage, s.num_stages() - 1);
   }
   if (std::string why = wrong_kind(s, a); !why.empty()) return why;
   if (!graph.index().names_what_exists(a)) return wrong_number(s, a);
-  if (const int home = s.lane_of_stage[static_cast<size_t>(a.stage)]; home != graph.lane(number)) {
+  if (const int home = s.lane_of(a.stage); home != graph.lane(number)) {
     return fmt::format("stage {} is in lane {}: all actions of a stage stand in one lane", a.stage, home);
   }
   if (!is_message(a.op) && a.peer != -1)
     return fmt::format("only messages name a peer, and it is {}", a.peer);
-  if (a.op == Op::load && !ends.loads(a.stage)) {
+  if (a.op == Op::load && !graph.dependencies().loads(a.stage)) {
     return fmt::format("stage {} loads nothing: only stages without edges in (data) or out (targets) do",
                        a.stage);
   }
@@ -133,13 +108,13 @@ class Complete {
   Complete(const Schedule& schedule, const ActionGraph& graph, FaultList& faults)
       : s_(schedule), graph_(graph), faults_(faults) {}
 
-  void check_piece(int stage, int micro_batch, bool loads) {
+  void check_micro_batch(int stage, int micro_batch, bool loads) {
     want({Op::forward, stage, micro_batch}, "each stage does a forward of each micro-batch");
     if (loads) {
       want({Op::load, stage, micro_batch}, "loads are stated, and stages without edges in or out need one");
     }
     if (s_.kind == Kind::forward) return;
-    if (is_recomputed(s_, stage)) {
+    if (s_.is_recomputed(stage)) {
       want({Op::recompute, stage, micro_batch}, "the stage is recomputed before each backward");
     }
     const Action whole{Op::backward, stage, micro_batch};
@@ -171,7 +146,7 @@ class Complete {
  private:
   bool has(const Action& action) const { return graph_.index().find(action) >= 0; }
   void missing(const Action& action, std::string_view why) {
-    const int lane = s_.lane_of_stage[static_cast<size_t>(action.stage)];
+    const int lane = s_.lane_of(action.stage);
     faults_.add(lane, -1, action, fmt::format("{} is missing: {}", to_string(action), why));
   }
 
@@ -183,9 +158,8 @@ class Complete {
 }  // namespace
 
 void check_actions(const Schedule& schedule, const ActionGraph& graph, FaultList& faults) {
-  const Ends ends(schedule);
   for (int number = 0; number < graph.size(); ++number) {
-    std::string why = wrong_with(schedule, graph, ends, number);
+    std::string why = wrong_with(schedule, graph, number);
     if (why.empty()) continue;
     const int lane = graph.lane(number);
     faults.add(lane, number - graph.first_of(lane), graph.action(number), std::move(why));
@@ -193,12 +167,11 @@ void check_actions(const Schedule& schedule, const ActionGraph& graph, FaultList
 }
 
 void check_complete(const Schedule& schedule, const ActionGraph& graph, FaultList& faults) {
-  const Ends ends(schedule);
   Complete complete(schedule, graph, faults);
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-    const bool loads = schedule.stated.loads && ends.loads(stage);
+    const bool loads = schedule.stated.loads && graph.dependencies().loads(stage);
     for (int micro_batch = 0; micro_batch < schedule.num_micro_batches; ++micro_batch) {
-      complete.check_piece(stage, micro_batch, loads);
+      complete.check_micro_batch(stage, micro_batch, loads);
     }
     for (int update = 0; update < schedule.num_updates && schedule.kind == Kind::train; ++update) {
       if (schedule.stated.reductions) {
@@ -210,9 +183,7 @@ void check_complete(const Schedule& schedule, const ActionGraph& graph, FaultLis
     }
   }
   for (const Edge& edge : schedule.edges) {
-    const bool crosses = schedule.lane_of_stage[static_cast<size_t>(edge.from)] !=
-                         schedule.lane_of_stage[static_cast<size_t>(edge.to)];
-    if (!schedule.stated.messages || !crosses) continue;
+    if (!schedule.stated.messages || !schedule.crosses_lanes(edge)) continue;
     for (int micro_batch = 0; micro_batch < schedule.num_micro_batches; ++micro_batch) {
       complete.check_edge(edge, micro_batch);
     }

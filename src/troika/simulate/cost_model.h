@@ -10,7 +10,7 @@
 
 namespace troika {
 
-/// Of one stage and one micro-batch. Bytes are what memory_over_time() adds up.
+/// Of one stage and one micro-batch. Bytes are what with_memory() adds up.
 struct StageCost {
   double forward_s = 1;
   double input_s = 1;                     // of the backward: the gradient of the input

@@ -1,5 +1,5 @@
-// search(): which schedule for these lanes, micro-batches, times and memory. Small: it makes and simulates
-// the whole catalogue and zb-auto. Pure; thread-safe.
+// search_schedules(): which schedule for these lanes, micro-batches, times and memory. Makes and simulates
+// the whole catalogue. Pure; thread-safe.
 #pragma once
 
 #include <string>

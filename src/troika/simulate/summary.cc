@@ -45,10 +45,7 @@ double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 double idle_part(double busy, double whole) { return whole > 0 ? std::max(0.0, 1 - busy / whole) : 0; }
 
 int64_t messages_of(const Schedule& schedule) {
-  const auto crosses = [&](const Edge& edge) {
-    return schedule.lane_of_stage[static_cast<size_t>(edge.from)] !=
-           schedule.lane_of_stage[static_cast<size_t>(edge.to)];
-  };
+  const auto crosses = [&](const Edge& edge) { return schedule.crosses_lanes(edge); };
   const int64_t directions = schedule.kind == Kind::train ? 2 : 1;
   return std::ranges::count_if(schedule.edges, crosses) * directions * schedule.num_micro_batches;
 }

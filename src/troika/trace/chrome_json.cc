@@ -64,8 +64,6 @@ std::vector<Slice> slices_of(const TraceLane& lane, int rank) {
 // A message, the same for both of its ends.
 using Message = std::tuple<bool, int, int, int>;  // gradient?, from stage, to stage, micro-batch
 
-bool is_send(Op op) { return op == Op::send_activation || op == Op::send_gradient; }
-
 Message message_of(const Action& action) {
   const bool gradient = action.op == Op::send_gradient || action.op == Op::receive_gradient;
   return is_send(action.op) ? Message{gradient, action.stage, action.peer, action.micro_batch}
@@ -84,7 +82,7 @@ struct Anchor {
 bool is_pass_of(const Slice& slice, const Message& message, int stage) {
   if (slice.action.stage != stage || slice.action.micro_batch != std::get<3>(message)) return false;
   const Op op = slice.action.op;
-  return std::get<0>(message) ? op == Op::backward || op == Op::backward_input : op == Op::forward;
+  return std::get<0>(message) ? has_input_part(op) : op == Op::forward;
 }
 
 Anchor anchor_of_send(const std::vector<Slice>& lane, size_t at) {

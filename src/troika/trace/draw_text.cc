@@ -33,7 +33,7 @@ std::string letters_of(const Action& action, int chunk) {
 }
 
 std::string without_stage(const Action& action, int chunk) {
-  if (action.op == Op::reduce_gradients || action.op == Op::optimizer_step) return letters_of(action, chunk);
+  if (is_whole_stage(action.op)) return letters_of(action, chunk);
   return letters_of(action, chunk) + std::to_string(action.micro_batch);
 }
 

@@ -20,13 +20,11 @@ struct Labels {
   double font = 12;
 };
 
-bool of_whole_stage(Op op) { return op == Op::reduce_gradients || op == Op::optimizer_step; }
-
 std::string label_of(const Action& action, LabelStyle style) {
   if (is_message(action.op)) return "";
   if (style == LabelStyle::whole) return to_string(action);
   const std::string letter(letters(action.op)), number = std::to_string(action.micro_batch);
-  if (of_whole_stage(action.op)) return letter;
+  if (is_whole_stage(action.op)) return letter;
   if (style == LabelStyle::operation) return letter + number;
   return is_pass(action.op) ? number : letter;
 }

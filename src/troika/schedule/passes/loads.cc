@@ -7,8 +7,7 @@
 namespace troika {
 namespace {
 
-// `needs_load` per stage.
-Lane with_loads_of(const Lane& lane, const std::vector<bool>& needs_load, size_t ahead) {
+Lane with_loads_of(const Lane& lane, const Dependencies& dependencies, size_t ahead) {
   std::vector<Action> passes;
   for (const Action& action : lane) {
     if (is_pass(action.op)) passes.push_back(action);
@@ -21,7 +20,7 @@ Lane with_loads_of(const Lane& lane, const std::vector<bool>& needs_load, size_t
       const size_t end = ahead < passes.size() - passed ? passed + ahead + 1 : passes.size();
       for (; looked < end; ++looked) {
         const Action& later = passes[looked];
-        if (later.op == Op::forward && needs_load[static_cast<size_t>(later.stage)]) {
+        if (later.op == Op::forward && dependencies.loads(later.stage)) {
           out.push_back({Op::load, later.stage, later.micro_batch});
         }
       }
@@ -38,12 +37,8 @@ Schedule with_loads(const Schedule& schedule, int ahead) {
   TROIKA_ASSERT(ahead >= 0, fmt::format("loads {} passes ahead", ahead));
   if (schedule.stated.loads) return schedule;
   const Dependencies dependencies(schedule);
-  std::vector<bool> needs_load;
-  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-    needs_load.push_back(dependencies.sources_of(stage).empty() || dependencies.targets_of(stage).empty());
-  }
   Schedule complete = schedule;
-  for (Lane& lane : complete.lanes) lane = with_loads_of(lane, needs_load, static_cast<size_t>(ahead));
+  for (Lane& lane : complete.lanes) lane = with_loads_of(lane, dependencies, static_cast<size_t>(ahead));
   complete.stated.loads = true;
   return complete;
 }

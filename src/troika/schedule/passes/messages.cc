@@ -41,9 +41,9 @@ class MessagePlacer {
     make_channels();
     for (size_t edge = 0; edge < schedule.edges.size(); ++edge) {
       const auto [from, to] = schedule.edges[edge];
-      if (lane_of(from) == lane_of(to)) continue;
-      const int down = channel_between(lane_of(from), lane_of(to));
-      const int up = channel_between(lane_of(to), lane_of(from));
+      if (!schedule.crosses_lanes({from, to})) continue;
+      const int down = channel_between(schedule.lane_of(from), schedule.lane_of(to));
+      const int up = channel_between(schedule.lane_of(to), schedule.lane_of(from));
       // Edges are ascending, so the ports of a stage are too.
       of(from).targets.push_back({to, down, 2 * edge});
       of(to).sources.push_back({from, down, 2 * edge});
@@ -84,7 +84,6 @@ class MessagePlacer {
     std::deque<std::pair<Action, Port>> sends;  // of the last pass, to be done before the next
   };
 
-  int lane_of(int stage) const { return schedule_.lane_of_stage[static_cast<size_t>(stage)]; }
   Ports& of(int stage) { return ports_[static_cast<size_t>(stage)]; }
   size_t arrival(const Port& port, int micro_batch) const {
     return port.edge * micro_batches_ + static_cast<size_t>(micro_batch);
@@ -93,8 +92,8 @@ class MessagePlacer {
   void make_channels() {
     std::vector<std::pair<int, int>> pairs;
     for (const Edge& edge : schedule_.edges) {
-      const int from = lane_of(edge.from), to = lane_of(edge.to);
-      if (from == to) continue;
+      if (!schedule_.crosses_lanes(edge)) continue;
+      const int from = schedule_.lane_of(edge.from), to = schedule_.lane_of(edge.to);
       pairs.emplace_back(from, to);
       pairs.emplace_back(to, from);
     }
@@ -156,7 +155,7 @@ class MessagePlacer {
 
   // The receives that the pass needs and that don't stand yet.
   bool receive_for(const Action& action) {
-    const bool backward = action.op == Op::backward || action.op == Op::backward_input;
+    const bool backward = has_input_part(action.op);
     if (!backward && action.op != Op::forward) return true;
     const Ports& ports = of(action.stage);
     for (const Port& port : backward ? ports.gradient_sources : ports.sources) {
@@ -190,7 +189,7 @@ class MessagePlacer {
         lane.sends.push_back({{Op::send_activation, action.stage, action.micro_batch, port.peer}, port});
       }
     }
-    if (action.op == Op::backward || action.op == Op::backward_input) {
+    if (has_input_part(action.op)) {
       for (const Port& port : ports.gradient_targets) {
         lane.sends.push_back({{Op::send_gradient, action.stage, action.micro_batch, port.peer}, port});
       }

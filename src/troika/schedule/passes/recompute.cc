@@ -20,8 +20,7 @@ Schedule with_recompute(const Schedule& schedule, const std::vector<int>& stages
   for (Lane& lane : complete.lanes) {
     Lane out;
     for (const Action& action : lane) {
-      const bool starts_backward = action.op == Op::backward || action.op == Op::backward_input;
-      if (starts_backward && added[static_cast<size_t>(action.stage)]) {
+      if (has_input_part(action.op) && added[static_cast<size_t>(action.stage)]) {
         out.push_back({Op::recompute, action.stage, action.micro_batch});
       }
       out.push_back(action);

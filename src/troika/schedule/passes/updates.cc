@@ -25,7 +25,7 @@ class Remaining {
 
   /// The update whose last backward `action` is, or -1.
   int completed_by(const Action& action) {
-    if (action.op != Op::backward && action.op != Op::backward_weight) return -1;
+    if (!has_weight_part(action.op)) return -1;
     const int update = update_of_[static_cast<size_t>(action.micro_batch)];
     return --left_[at(action.stage, update)] == 0 ? update : -1;
   }
