@@ -73,6 +73,13 @@ TEST(Memory, AnOldVersionStaysUntilItsLastBackward) {
   EXPECT_EQ(memory[0], (Levels{{0, 100}, {5, 200}, {8, 100}, {9, 200}, {11, 100}}));
 }
 
+// As validate() counts them: of a split backward until its weight part has ended.
+TEST(Memory, AnOldVersionStaysUntilItsLastWeightPart) {
+  const auto memory = memory_of(schedule_of("# updates=2 versions=2\n0F0 0F1 0I0 0W0 0O 0I1 0W1 0O\n"),
+                                {.update_s = 1, .weight_bytes = 100});
+  EXPECT_EQ(memory[0], (Levels{{0, 100}, {5, 200}, {7, 100}}));
+}
+
 // What was measured until a run ended early: update 1 never came, so its version neither.
 TEST(Memory, ATraceMayEndEarly) {
   const Schedule schedule = schedule_of("# updates=3 versions=2\n0F0 0F1 0B0 0O 0F2 0B1 0O 0B2 0O\n");

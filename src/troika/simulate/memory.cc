@@ -14,15 +14,7 @@ struct Change {
   double bytes = 0;
 };
 
-bool names_a_piece(const Action& action, const Schedule& schedule) {
-  const bool whole_stage = action.op == Op::optimizer_step || action.op == Op::reduce_gradients;
-  const int most = whole_stage ? schedule.num_updates : schedule.num_micro_batches;
-  return action.stage >= 0 && action.stage < schedule.num_stages() && action.micro_batch >= 0 &&
-         action.micro_batch < most;
-}
-
-void check(const Schedule& schedule, const CostModel& costs, const Trace& trace) {
-  TROIKA_ASSERT(ActionIndex::fits(schedule), "there is a trace of it, so it can run");
+void check(const Schedule& schedule, const ActionIndex& index, const CostModel& costs, const Trace& trace) {
   if (costs.stages.size() != static_cast<size_t>(schedule.num_stages())) {
     fail("a schedule of {} stages needs the costs of as many, got those of {}", schedule.num_stages(),
          costs.stages.size());
@@ -32,7 +24,7 @@ void check(const Schedule& schedule, const CostModel& costs, const Trace& trace)
          trace.ranks);
   }
   for (const Span& span : trace.spans) {
-    if (span.rank < 0 || span.rank >= trace.ranks || !names_a_piece(span.action, schedule)) {
+    if (span.rank < 0 || span.rank >= trace.ranks || !index.names_what_exists(span.action)) {
       fail("{} of rank {} in the trace isn't of this schedule", to_string(span.action), span.rank);
     }
   }
@@ -41,8 +33,7 @@ void check(const Schedule& schedule, const CostModel& costs, const Trace& trace)
 // Activations, and what a weight part still needs.
 void add_held(const Schedule& schedule, const StageCost& cost, const Span& span,
               std::vector<Change>& changes) {
-  const auto stage = static_cast<size_t>(span.action.stage);
-  const bool recomputed = !schedule.recomputed.empty() && schedule.recomputed[stage];
+  const bool recomputed = schedule.is_recomputed(span.action.stage);
   const double kept = recomputed ? cost.kept_input_bytes : cost.activation_bytes;
   switch (span.action.op) {
     case Op::forward:
@@ -76,7 +67,7 @@ void add_held(const Schedule& schedule, const StageCost& cost, const Span& span,
 // when update k ends.
 class Versions {
  public:
-  explicit Versions(const Schedule& schedule)
+  Versions(const Schedule& schedule, const ActionIndex& index)
       : updates_(static_cast<size_t>(schedule.num_updates)),
         micro_batches_(static_cast<size_t>(schedule.num_micro_batches)),
         made_(static_cast<size_t>(schedule.num_stages()) * updates_, -1),
@@ -86,10 +77,10 @@ class Versions {
     std::vector<size_t> newest(static_cast<size_t>(schedule.num_stages()), 0);
     for (const Lane& lane : schedule.lanes) {
       for (const Action& action : lane) {
-        if (!names_a_piece(action, schedule)) continue;  // validate()'s to report
+        if (!index.names_what_exists(action)) continue;  // validate()'s to report
         const auto stage = static_cast<size_t>(action.stage);
         if (action.op == Op::optimizer_step) newest[stage] = std::min(newest[stage] + 1, updates_);
-        if (action.op == Op::forward) version_[piece(action)] = newest[stage];
+        if (action.op == Op::forward) version_[pass(action)] = newest[stage];
       }
     }
   }
@@ -100,8 +91,8 @@ class Versions {
     if (op == Op::optimizer_step) {
       made_[stage * updates_ + static_cast<size_t>(span.action.micro_batch)] = span.end_s;
     }
-    if (op != Op::forward && op != Op::backward && op != Op::backward_input) return;
-    Use& use = uses_[stage * (updates_ + 1) + version_[piece(span.action)]];
+    if (op != Op::forward && !has_weight_part(op)) return;
+    Use& use = uses_[stage * (updates_ + 1) + version_[pass(span.action)]];
     use.in_flight += op == Op::forward ? 1 : -1;
     if (op != Op::forward) use.until = std::max(use.until, span.end_s);
   }
@@ -119,12 +110,11 @@ class Versions {
 
  private:
   struct Use {
-    int in_flight =
-        0;  // forwards without their backward: of a whole step 0, of one that broke off perhaps not
-    double until = 0;  // the end of its last backward
+    int in_flight = 0;  // forwards without their backward: 0 in the end, if the step didn't break off
+    double until = 0;   // the end of its last backward
   };
 
-  size_t piece(const Action& action) const {
+  size_t pass(const Action& action) const {
     return static_cast<size_t>(action.stage) * micro_batches_ + static_cast<size_t>(action.micro_batch);
   }
 
@@ -149,11 +139,13 @@ std::vector<MemoryLevel> levels(double at_start, std::vector<Change> changes) {
 }  // namespace
 
 Trace with_memory(const Schedule& schedule, const CostModel& costs, Trace trace) {
-  check(schedule, costs, trace);
+  TROIKA_ASSERT(ActionIndex::fits(schedule), "there is a trace of it, so it can run");
+  const ActionIndex index(schedule);
+  check(schedule, index, costs, trace);
   const auto lanes = static_cast<size_t>(schedule.num_lanes());
   std::vector<std::vector<Change>> changes(lanes);
   std::vector<double> at_start(lanes, 0);
-  Versions versions(schedule);
+  Versions versions(schedule, index);
   for (const Span& span : trace.spans) {
     const StageCost& cost = costs.stages[static_cast<size_t>(span.action.stage)];
     add_held(schedule, cost, span, changes[static_cast<size_t>(span.rank)]);
