@@ -3,13 +3,13 @@
 
 // A V of two stages per lane (zb_v.cc) that holds about a third of 1f1b's activations, 2 floor((p+4)/3)
 // chunks: a micro-batch goes down, up and back as fast as it can. The order is tight, and times that differ
-// from each other cost more than in v-half. Made to measure by a search (vee_search.h). 4 lanes, 4
+// from each other cost more than in v-half. Made to measure by a search (vee_search.h). 4 lanes, 3
 // micro-batches, F = I = W, small letters are the stages on the way up:
 //
-//     F0 F1 F2 .  .  .  .  f0 i0 w0 f1 i1 w1 F3 .  I0 W0 .  .  f2 i2 I1 w2 W1 .  f3 i3 I2 w3 W2 .  .  .  I3
-//     W3 .  F0 F1 .  .  .  f0 .  f1 i0 w0 F2 i1 w1 I0 W0 .  .  f2 F3 I1 i2 w2 W1 f3 .  I2 i3 w3 W2 .  .  I3
-//     W3 .  .  F0 F1 .  f0 .  f1 .  .  i0 w0 F2 I0 W0 i1 w1 f2 .  I1 F3 W1 i2 f3 w2 I2 W2 .  i3 w3 .  I3 W3
-//     .  .  .  F0 f0 F1 f1 .  .  .  .  i0 I0 w0 W0 F2 f2 i1 I1 w1 W1 F3 f3 i2 I2 w2 W2 .  .  i3 I3 W3 w3
+//     F0 F1 F2 .  .  .  .  f0 i0 w0 f1 i1 w1 .  .  I0 W0 .  .  f2 i2 I1 w2 W1 .  .  .  I2 W2
+//     .  F0 F1 .  .  .  f0 .  f1 i0 w0 F2 i1 w1 I0 W0 .  .  f2 .  I1 i2 w2 W1 .  .  I2 W2
+//     .  .  F0 F1 .  f0 .  f1 .  .  i0 w0 F2 I0 i1 w1 W0 f2 .  I1 W1 .  i2 w2 .  I2 W2
+//     .  .  .  F0 f0 F1 f1 .  .  .  .  i0 I0 W0 F2 w0 f2 i1 I1 w1 W1 .  .  i2 I2 w2 W2
 
 namespace troika {
 namespace {

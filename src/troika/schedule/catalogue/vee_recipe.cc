@@ -19,7 +19,35 @@ Shape with_times(Shape shape, Ticks forward, Ticks input, Ticks weight) {
 // Of equal times, the pass that is nearest to the end of its micro-batch goes first.
 Ticks rank_of(Ticks time, int pass) { return 4 * time + (pass < kChain ? kChain - 1 - pass : 0); }
 
-Ticks slots3(const Shape& shape) { return shape.forward + shape.input + shape.weight; }
+Ticks three_slots(const Shape& shape) { return shape.forward + shape.input + shape.weight; }
+
+// Times of all passes as ranks.
+Ranks ranks_of(const Shape& shape, const std::vector<Ticks>& times, Ticks scale = 1) {
+  Ranks ranks(shape.num_passes());
+  for (int lane = 0; lane < shape.lanes; ++lane) {
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (int i = 0; i < shape.micro_batches; ++i) {
+        const size_t at = shape.at(lane, pass, i);
+        ranks[at] = rank_of(scale * times[at], pass);
+      }
+    }
+  }
+  return ranks;
+}
+
+// The way of one micro-batch through the pattern: visit(lane, pass, quarters since its start).
+template <typename Visit>
+void for_each_in_pattern(const Recipe& recipe, int lanes, const Visit& visit) {
+  int turn = 0;
+  for (int pass = 0; pass < kChain; ++pass) {
+    if (pass > 0) turn += recipe.turn[static_cast<size_t>(pass - 1)];
+    const int hop = recipe.hop[static_cast<size_t>(pass)];
+    for (int lane = 0; lane < lanes; ++lane) {
+      visit(lane, pass, turn + hop * (to_higher_lanes(pass) ? lane : lanes - 1 - lane));
+    }
+    turn += (lanes - 1) * hop;
+  }
+}
 
 Rules last_rules(const Recipe& recipe, const Shape& shape, Ticks best_cost) {
   Rules rules = {.overlap = shape.weight * recipe.overlap / 10,
@@ -50,7 +78,7 @@ Outcome VeeMaker::make(const Recipe& recipe, Ticks best_cost) {
   if (!rank(recipe)) return {};
   Rules rules = last_rules(recipe, shape_, best_cost);
   if (recipe.source == Source::pattern) {
-    rules.look_ahead = rank_of(recipe.look_ahead * slots3(shape_), kWeightUp);
+    rules.look_ahead = rank_of(recipe.look_ahead * three_slots(shape_), kWeightUp);
   } else if (recipe.source != Source::rounds) {
     rules.look_ahead = 4 * recipe.late_look_ahead;  // in the ticks of the even run
   }
@@ -59,18 +87,7 @@ Outcome VeeMaker::make(const Recipe& recipe, Ticks best_cost) {
   return recipe.rebalanced && outcome.complete ? run_rebalanced(rules, outcome) : outcome;
 }
 
-Ranks VeeMaker::last_ranks() const {
-  Ranks ranks(shape_.num_passes());
-  for (int lane = 0; lane < shape_.lanes; ++lane) {
-    for (int pass = 0; pass < kPasses; ++pass) {
-      for (int i = 0; i < shape_.micro_batches; ++i) {
-        const size_t at = shape_.at(lane, pass, i);
-        ranks[at] = rank_of(run_.starts()[at], pass);
-      }
-    }
-  }
-  return ranks;
-}
+Ranks VeeMaker::last_ranks() const { return ranks_of(shape_, run_.starts()); }
 
 bool VeeMaker::rank(const Recipe& recipe) {
   switch (recipe.source) {
@@ -91,24 +108,17 @@ bool VeeMaker::rank(const Recipe& recipe) {
 }
 
 void VeeMaker::rank_by_pattern(const Recipe& recipe, const Shape& shape) {
-  const Ticks quarter = slots3(shape);  // in twelfths of a tick
-  Ticks turn = 0;
-  for (int pass = 0; pass < kChain; ++pass) {
-    if (pass > 0) turn += recipe.turn[static_cast<size_t>(pass - 1)];
-    const Ticks hop = recipe.hop[static_cast<size_t>(pass)];
-    for (int lane = 0; lane < shape.lanes; ++lane) {
-      const int hops = pass == kForwardDown || pass == kInputUp ? lane : shape.lanes - 1 - lane;
-      for (int i = 0; i < shape.micro_batches; ++i) {
-        const Ticks early = std::min(i, recipe.early);
-        const Ticks time = turn + hops * hop + early * recipe.early_period + (i - early) * recipe.period;
-        ranks_[shape.at(lane, pass, i)] = rank_of(time * quarter, pass);
-        if (pass < kInputUp) continue;
-        const int weight = pass == kInputUp ? kWeightUp : kWeightDown;
-        ranks_[shape.at(lane, weight, i)] = rank_of((time + recipe.weight_lag) * quarter, weight);
-      }
+  const Ticks quarter = three_slots(shape);  // in twelfths of a tick
+  for_each_in_pattern(recipe, shape.lanes, [&](int lane, int pass, Ticks first) {
+    for (int i = 0; i < shape.micro_batches; ++i) {
+      const Ticks early = std::min(i, recipe.early);
+      const Ticks time = first + early * recipe.early_period + (i - early) * recipe.period;
+      ranks_[shape.at(lane, pass, i)] = rank_of(time * quarter, pass);
+      if (pass < kInputUp) continue;
+      const int weight = pass == kInputUp ? kWeightUp : kWeightDown;
+      ranks_[shape.at(lane, weight, i)] = rank_of((time + recipe.weight_lag) * quarter, weight);
     }
-    turn += (shape.lanes - 1) * hop;
-  }
+  });
 }
 
 bool VeeMaker::rank_by_run(const Recipe& recipe) {
@@ -116,12 +126,12 @@ bool VeeMaker::rank_by_run(const Recipe& recipe) {
   const Shape& shape = forwards ? forwards_ : even_;
   VeeRun& run = forwards ? forwards_run_ : even_run_;
   rank_by_pattern(recipe, even_);
-  Rules rules = {.look_ahead = rank_of(recipe.look_ahead * slots3(even_), kWeightUp),
+  Rules rules = {.look_ahead = rank_of(recipe.look_ahead * three_slots(even_), kWeightUp),
                  .reserve = recipe.reserve};
   if (recipe.source == Source::timetable) {
     const Ticks first = ranks_[shape.at(0, kInputDown, 0)];
     const Ticks last = ranks_[shape.at(0, kForwardDown, shape.micro_batches - 1)];
-    const Ticks per_tick = rank_of(slots3(even_), kWeightUp);  // a quarter is a tick here
+    const Ticks per_tick = rank_of(three_slots(even_), kWeightUp);  // a quarter is a tick here
     not_before_.assign(ranks_.size(), 0);
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (ranks_[i] >= first && ranks_[i] <= last) not_before_[i] = ranks_[i] / per_tick;
@@ -130,14 +140,7 @@ bool VeeMaker::rank_by_run(const Recipe& recipe) {
   }
   ++num_runs_;
   if (!run.run(ranks_, rules).complete) return false;
-  for (int lane = 0; lane < shape.lanes; ++lane) {
-    for (int pass = 0; pass < kPasses; ++pass) {
-      for (int i = 0; i < shape.micro_batches; ++i) {
-        const size_t at = shape.at(lane, pass, i);
-        ranks_[at] = rank_of(run.starts()[at], pass);
-      }
-    }
-  }
+  ranks_ = ranks_of(shape, run.starts());
   leave_weights(recipe);
   return true;
 }
@@ -150,14 +153,7 @@ bool VeeMaker::rank_by_squeeze(const Recipe& recipe) {
     squeezed_ = squeeze(recipe);
   }
   if (!squeezed_) return false;
-  for (int lane = 0; lane < shape_.lanes; ++lane) {
-    for (int pass = 0; pass < kPasses; ++pass) {
-      for (int i = 0; i < shape_.micro_batches; ++i) {
-        const size_t at = shape_.at(lane, pass, i);
-        ranks_[at] = rank_of(kEven * (*squeezed_)[at], pass);
-      }
-    }
-  }
+  ranks_ = ranks_of(shape_, *squeezed_, kEven);
   leave_weights(recipe);
   return true;
 }
@@ -168,17 +164,9 @@ std::optional<Ranks> VeeMaker::squeeze(const Recipe& recipe) {
   if (!std::all_of(recipe.turn.begin(), recipe.turn.end(), whole)) return std::nullopt;
   num_runs_ += kRunsOfASqueeze;
   PatternSlots slots(static_cast<size_t>(shape_.lanes));
-  int turn = 0;
-  for (int pass = 0; pass < kChain; ++pass) {
-    if (pass > 0) turn += recipe.turn[static_cast<size_t>(pass - 1)] / kQuarters;
-    const int hop = recipe.hop[static_cast<size_t>(pass)] / kQuarters;
-    for (int lane = 0; lane < shape_.lanes; ++lane) {
-      const bool down = pass == kForwardDown || pass == kInputUp;
-      slots[static_cast<size_t>(lane)][static_cast<size_t>(pass)] =
-          turn + hop * (down ? lane : shape_.lanes - 1 - lane);
-    }
-    turn += (shape_.lanes - 1) * hop;
-  }
+  for_each_in_pattern(recipe, shape_.lanes, [&](int lane, int pass, int quarters) {
+    slots[static_cast<size_t>(lane)][static_cast<size_t>(pass)] = quarters / kQuarters;
+  });
   return squeezed(shape_, slots);
 }
 

@@ -159,7 +159,7 @@ void VeeRun::start(int lane, int pass, Ticks now, const Rules& rules) {
 
 // The result of a pass goes to the next lane down or up the V, or stays where the V turns.
 void VeeRun::pass_on(int lane, int pass, int micro_batch, Ticks end, const Rules& rules) {
-  const bool down = pass == kForwardDown || pass == kInputUp;
+  const bool down = to_higher_lanes(pass);
   const bool turns = lane == (down ? shape_.lanes - 1 : 0);
   if (turns && pass == kInputDown) return;
   const int to = turns ? lane : down ? lane + 1 : lane - 1;

@@ -14,19 +14,13 @@ constexpr int64_t kBudget = 4'000'000;
 constexpr int64_t kMostRuns = 1'200;
 constexpr int64_t kFewestRuns = 4;
 
-// xorshift64: the same numbers everywhere, which the standard library's distributions don't promise.
 class Random {
  public:
-  int below(int end) {
-    state_ ^= state_ << 13;
-    state_ ^= state_ >> 7;
-    state_ ^= state_ << 17;
-    return static_cast<int>((state_ >> 20) % static_cast<uint64_t>(end));
-  }
+  int below(int end) { return static_cast<int>((bits_.next() >> 20) % static_cast<uint64_t>(end)); }
   bool one_in(int n) { return below(n) == 0; }
 
  private:
-  uint64_t state_ = 88172645463325252ULL;
+  Xorshift bits_{88172645463325252ULL};
 };
 
 void change(Recipe& recipe, VeeKind kind, int lanes, Random& random) {

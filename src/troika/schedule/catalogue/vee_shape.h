@@ -4,20 +4,19 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 
 #include "troika/schedule/catalogue.h"
+#include "troika/schedule/catalogue/reproducible.h"
 
 namespace troika::vee {
-
-using Ticks = int64_t;
-
-inline constexpr Ticks kNever = INT64_MAX / 4;
 
 /// The six passes of a lane for one micro-batch, the first four in the order in which it goes through them.
 enum Pass : uint8_t { kForwardDown, kForwardUp, kInputUp, kInputDown, kWeightDown, kWeightUp };
 inline constexpr int kPasses = 6;
 inline constexpr int kChain = 4;  // all but the weight parts
+
+/// Whether the passes of a micro-batch go from lane 0 to the last one, or the other way.
+inline bool to_higher_lanes(int pass) { return pass == kForwardDown || pass == kInputUp; }
 
 struct Shape {
   int lanes = 1;

@@ -123,7 +123,7 @@ class Squeeze {
       return std::max(after, inputs[static_cast<size_t>(index)]) + 1;
     }
     if (kind > 0) after = std::max(after, slot_of(lane, kind - 1, index));
-    const int from = kind == kForwardDown || kind == kInputUp ? lane - 1 : lane + 1;
+    const int from = to_higher_lanes(kind) ? lane - 1 : lane + 1;
     if (from >= 0 && from < shape_.lanes) after = std::max(after, slot_of(from, kind, index));
     return after + 1;
   }

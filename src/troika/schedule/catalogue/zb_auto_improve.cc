@@ -6,20 +6,6 @@ namespace troika::zb_auto {
 
 namespace {
 
-/// xorshift64: the same numbers on every machine.
-class Generator {
- public:
-  size_t below(size_t count) {
-    state_ ^= state_ << 13;
-    state_ ^= state_ >> 7;
-    state_ ^= state_ << 17;
-    return static_cast<size_t>((state_ >> 32) * count >> 32);
-  }
-
- private:
-  uint64_t state_ = 0x9e3779b97f4a7c15;
-};
-
 /// One pass of a lane goes to another step; those between move up by one.
 struct Move {
   int lane = 0, from = 0, to = 0;
@@ -58,13 +44,13 @@ class Improver {
     double best_value = value;
     find_moves(order);
     for (int64_t left = tries; left > 0 && best.score.cost > enough && !moves_.empty(); --left) {
-      const Move move = moves_[random_.below(moves_.size())];
+      const Move move = moves_[random_below(moves_.size())];
       apply(move, order);
       if (lane_fits(order[static_cast<size_t>(move.lane)], problem_.limit) && table_.fill(order)) {
         const Score score = table_.score(order);
         const double tried = value_of(score);
         const double now = threshold * static_cast<double>(left) / static_cast<double>(tries);
-        const double draw = static_cast<double>(random_.below(1 << 16)) / (1 << 16);
+        const double draw = static_cast<double>(random_below(1 << 16)) / (1 << 16);
         if (tried <= value + now * draw * draw) {
           value = tried;
           if (tried < best_value) {
@@ -130,7 +116,7 @@ class Improver {
       int from_lane = lane;
       const int there = awaited(order, lane, step, from_lane);
       const bool follows = !gap_before(order, lane, step);
-      if (follows && (there < 0 || random_.below(2) == 0)) {
+      if (follows && (there < 0 || random_below(2) == 0)) {
         add_moves(order, lane, step);
         --step;
       } else if (there >= 0) {
@@ -154,7 +140,7 @@ class Improver {
         moves_.push_back({lane, step - 1, later - 1});
         ++found;
       }
-      const int further = step + 1 + static_cast<int>(random_.below(8));
+      const int further = step + 1 + static_cast<int>(random_below(8));
       moves_.push_back({lane, step - 1, std::min(further, steps_ - 1)});
     }
     if (pass == Pass::weight) return;
@@ -166,6 +152,8 @@ class Improver {
     }
   }
 
+  size_t random_below(size_t count) { return static_cast<size_t>((random_.next() >> 32) * count >> 32); }
+
   static constexpr int kGaps = 3, kLookBack = 20;
 
   const Problem& problem_;
@@ -173,7 +161,7 @@ class Improver {
   Timetable table_;
   std::vector<int> forward_step_, input_step_;
   std::vector<Move> moves_;
-  Generator random_;
+  Xorshift random_{0x9e3779b97f4a7c15};
 };
 
 }  // namespace

@@ -2,20 +2,14 @@
 // Inside zb-auto only. Pure; thread-safe.
 #pragma once
 
-#include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "troika/schedule/catalogue.h"
+#include "troika/schedule/catalogue/reproducible.h"
 
 namespace troika::zb_auto {
 
 enum class Pass : uint8_t { forward, input, weight };
-
-/// Times are whole numbers, so that sums are exact and the answer is the same on every machine: two orders
-/// that take equally long compare equal.
-using Ticks = int64_t;
-inline constexpr Ticks kNever = std::numeric_limits<Ticks>::max() / 4;
 
 struct Problem {
   int lanes = 1;
