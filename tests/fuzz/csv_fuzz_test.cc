@@ -1,4 +1,4 @@
-// FuzzRandom mutations of small inputs, the same on every run: whatever the bytes, the importer and the
+// Random mutations of small inputs, the same on every run: whatever the bytes, the importer and the
 // manifest reader end with a result or with a troika::Error. Meant for the sanitizer builds.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// FuzzRandom mutations of small schedules, the same on every run: whatever the bytes, both readers end with a
+// Random mutations of small schedules, the same on every run: whatever the bytes, both readers end with a
 // schedule or with a troika::Error; what they read can be written, read again, checked and, if it is valid,
 // completed by the passes. Meant for the sanitizer builds.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// FuzzRandom schedules, well written and not, the same on every run: whatever the numbers in them, validate()
+// Random schedules, well written and not, the same on every run: whatever the numbers in them, validate()
 // ends with a verdict, and each of its faults can be explained. Meant for the sanitizer builds.
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "schedule/naive_run.h"
+#include "support/fuzz.h"
 #include "troika/base/error.h"
-#include "troika/base/random.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/schedule_text.h"
@@ -16,17 +16,6 @@ namespace {
 
 constexpr int kMostLanes = 4, kMostMicroBatches = 6;
 constexpr int kOfEachKind = 5;  // corruptions per schedule
-
-class Random {
- public:
-  explicit Random(uint64_t key) : key_(key) {}
-  size_t below(size_t limit) {
-    return static_cast<size_t>(uniform(key_, counter_++) * static_cast<double>(limit));
-  }
-
- private:
-  uint64_t key_, counter_ = 0;
-};
 
 struct Case {
   std::string name;
@@ -76,7 +65,7 @@ constexpr std::array kKinds = {Breach::swap,      Breach::neighbours, Breach::dr
                                Breach::duplicate, Breach::other_lane, Breach::same_lane};
 
 // False if the schedule is too small for it.
-bool corrupt(Schedule& s, Breach kind, Random& random) {
+bool corrupt(Schedule& s, Breach kind, FuzzRandom& random) {
   Lane& lane = s.lanes[random.below(s.lanes.size())];
   if (lane.size() < 2) return false;
   const size_t at = random.below(lane.size());
@@ -113,7 +102,7 @@ bool corrupt(Schedule& s, Breach kind, Random& random) {
   return false;
 }
 
-ValidateOptions some_options(const Schedule& schedule, Random& random) {
+ValidateOptions some_options(const Schedule& schedule, FuzzRandom& random) {
   ValidateOptions options;
   constexpr std::array kDepths = {kUnlimited, 0, 1, 2};
   if (schedule.stated.messages) options.buffer_depth = kDepths[random.below(kDepths.size())];
@@ -140,7 +129,7 @@ TEST(Corruption, WhatTheCatalogueMakesIsAccepted) {
 }
 
 TEST(Corruption, IsRefusedExactlyWhereAPlainRunFails) {
-  Random random(7);
+  FuzzRandom random(7);
   int64_t accepted = 0, refused = 0, at_the_limits = 0;
   for (const auto& [name, schedule] : make_cases()) {
     for (const Breach kind : kKinds) {

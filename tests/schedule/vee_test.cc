@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
+#include "schedule/pass_run.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/validate.h"
 
@@ -14,90 +14,14 @@ namespace {
 
 constexpr std::array kNames = {"zb-v", "v-half", "v-min"};
 
-struct Played {
-  std::string wrong;  // "" if the order can run and is complete
-  double cost = 0;    // the longest time from a lane's first start to its last end
-  int held = 0;       // the most chunks of a lane, from the start of F to the end of W
-};
-
-// Plays the lanes by the rules of the published numbers (shared with no other code).
-class Player {
- public:
-  Player(const Schedule& schedule, const PassTimes& times) : schedule_(schedule), times_(times) {}
-
-  Played play() {
-    const size_t lanes = schedule_.lanes.size();
-    std::vector<size_t> at(lanes);
-    std::vector<double> now(lanes), first(lanes, -1);
-    std::vector<int> held(lanes);
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t lane = 0; lane < lanes; ++lane) {
-        for (; at[lane] < schedule_.lanes[lane].size(); ++at[lane], moved = true) {
-          const Action& action = schedule_.lanes[lane][at[lane]];
-          if (schedule_.lane_of_stage[static_cast<size_t>(action.stage)] != static_cast<int>(lane)) {
-            return {to_string(action) + " in another lane"};
-          }
-          const std::optional<double> start = start_of(action, now[lane]);
-          if (!start) break;
-          if (next_[{action.op, action.stage}]++ != action.micro_batch) {
-            return {to_string(action) + " out of order"};
-          }
-          if (first[lane] < 0) first[lane] = *start;
-          now[lane] = end_[action] = *start + seconds(action.op);
-          if (action.op == Op::forward) played_.held = std::max(played_.held, ++held[lane]);
-          if (action.op == Op::backward_weight) --held[lane];
-        }
-      }
-    }
-    const size_t expected = static_cast<size_t>(3 * schedule_.num_stages() * schedule_.num_micro_batches);
-    if (end_.size() != expected) return {std::to_string(end_.size()) + " of " + std::to_string(expected)};
-    for (size_t lane = 0; lane < lanes; ++lane)
-      played_.cost = std::max(played_.cost, now[lane] - first[lane]);
-    return played_;
-  }
-
- private:
-  double seconds(Op op) const {
-    return op == Op::forward ? times_.forward_s : op == Op::backward_input ? times_.input_s : times_.weight_s;
-  }
-
-  std::optional<double> start_of(const Action& action, double start) const {
-    const int last = schedule_.num_stages() - 1;
-    const auto after = [&](Op op, int stage) {
-      const auto found = end_.find({op, stage, action.micro_batch});
-      if (found == end_.end()) return false;
-      const bool same = schedule_.lane_of_stage[static_cast<size_t>(stage)] ==
-                        schedule_.lane_of_stage[static_cast<size_t>(action.stage)];
-      start = std::max(start, found->second + (same ? 0 : times_.message_s));
-      return true;
-    };
-    bool can = false;
-    if (action.op == Op::forward) can = action.stage == 0 || after(Op::forward, action.stage - 1);
-    if (action.op == Op::backward_input) {
-      can = after(Op::forward, action.stage) &&
-            (action.stage == last || after(Op::backward_input, action.stage + 1));
-    }
-    if (action.op == Op::backward_weight) can = after(Op::backward_input, action.stage);
-    return can ? std::optional(start) : std::nullopt;
-  }
-
-  const Schedule& schedule_;
-  PassTimes times_;
-  Played played_;
-  std::map<Action, double> end_;
-  std::map<std::pair<Op, int>, int> next_;
-};
-
-Played play(const Schedule& schedule, const PassTimes& times) { return Player(schedule, times).play(); }
-
-Played play(std::string_view name, int lanes, int micro_batches, const PassTimes& times) {
-  return play(make_schedule(name, {.lanes = lanes, .micro_batches = micro_batches, .times = times}), times);
+PassRun run_of(std::string_view name, int lanes, int micro_batches, const PassTimes& times) {
+  return run_passes(make_schedule(name, {.lanes = lanes, .micro_batches = micro_batches, .times = times}),
+                    times);
 }
 
-double rate(const Played& played, int micro_batches, const PassTimes& times) {
+double rate(const PassRun& run, int micro_batches, const PassTimes& times) {
   const double work = 2 * micro_batches * (times.forward_s + times.input_s + times.weight_s);
-  return (played.cost - work) / played.cost;
+  return (run.cost - work) / run.cost;
 }
 
 // The published schedulers' peaks, in chunks.
@@ -127,10 +51,10 @@ TEST(Vee, IsNoWorseThanPublished) {
                            Cell{4, 12, {5000, 6000, 4000, 0}, {0.0217, 1, 1}}}) {
     for (size_t i = 0; i < kNames.size(); ++i) {
       SCOPED_TRACE(where(kNames[i], cell.lanes, cell.micro_batches));
-      const Played played = play(kNames[i], cell.lanes, cell.micro_batches, cell.times);
-      EXPECT_EQ(played.wrong, "");
-      EXPECT_LE(rate(played, cell.micro_batches, cell.times), cell.rates[i] + 0.00005);
-      EXPECT_LE(played.held, published_held(kNames[i], cell.lanes));
+      const PassRun run = run_of(kNames[i], cell.lanes, cell.micro_batches, cell.times);
+      EXPECT_EQ(run.wrong, "");
+      EXPECT_LE(rate(run, cell.micro_batches, cell.times), cell.rates[i] + 0.00005);
+      EXPECT_LE(run.peak_held, published_held(kNames[i], cell.lanes));
     }
   }
 }
@@ -141,10 +65,10 @@ TEST(Vee, CanRunWithinItsMemoryForEveryNumberOfLanesAndMicroBatches) {
       for (const int micro_batches : {1, 2, 3, 5, 8, 13, 21, 32}) {
         SCOPED_TRACE(where(name, lanes, micro_batches));
         const Schedule schedule = make_schedule(name, {.lanes = lanes, .micro_batches = micro_batches});
-        const Played played = play(schedule, {});
-        ASSERT_EQ(played.wrong, "");
+        const PassRun run = run_passes(schedule, {});
+        ASSERT_EQ(run.wrong, "");
         const int most = std::min(published_held(name, lanes), 2 * micro_batches);
-        ASSERT_LE(played.held, most);
+        ASSERT_LE(run.peak_held, most);
         ASSERT_TRUE(validate(schedule, {.memory_limit = most / 2.0}).valid());
         ASSERT_EQ(schedule.lane_of_stage, vee_layout(lanes));
       }
@@ -156,7 +80,7 @@ TEST(Vee, ZbVHasNoGapWithEvenTimesFromTwoPMinusOneMicroBatches) {
   for (int lanes = 1; lanes <= 16; ++lanes) {
     for (const int micro_batches : {2 * lanes - 1, 2 * lanes, 3 * lanes + 1}) {
       SCOPED_TRACE(where("zb-v", lanes, micro_batches));
-      EXPECT_EQ(play("zb-v", lanes, micro_batches, {}).cost, 6 * micro_batches);
+      EXPECT_EQ(run_of("zb-v", lanes, micro_batches, {}).cost, 6 * micro_batches);
     }
   }
 }
@@ -164,12 +88,12 @@ TEST(Vee, ZbVHasNoGapWithEvenTimesFromTwoPMinusOneMicroBatches) {
 // Their makers differ in memory only: each must use what it has.
 TEST(Vee, MoreMemoryIsASmallerBubble) {
   for (const PassTimes& times : {PassTimes{}, PassTimes{2, 3, 1, 0.25}}) {
-    const Played zero = play("zb-v", 8, 24, times), half = play("v-half", 8, 24, times),
-                 least = play("v-min", 8, 24, times);
+    const PassRun zero = run_of("zb-v", 8, 24, times), half = run_of("v-half", 8, 24, times),
+                  least = run_of("v-min", 8, 24, times);
     EXPECT_LT(zero.cost, half.cost);
     EXPECT_LT(half.cost, least.cost);
-    EXPECT_GT(zero.held, half.held);
-    EXPECT_GT(half.held, least.held);
+    EXPECT_GT(zero.peak_held, half.peak_held);
+    EXPECT_GT(half.peak_held, least.peak_held);
   }
 }
 
@@ -193,9 +117,9 @@ TEST(Vee, TimesMayBeNothingAndFarApart) {
         SCOPED_TRACE(where(name, lanes, 5) + " " + std::to_string(times.forward_s) + " " +
                      std::to_string(times.input_s) + " " + std::to_string(times.weight_s) + " " +
                      std::to_string(times.message_s));
-        const Played played = play(name, lanes, 5, times);
-        EXPECT_EQ(played.wrong, "");
-        EXPECT_LE(played.held, published_held(name, lanes));
+        const PassRun run = run_of(name, lanes, 5, times);
+        EXPECT_EQ(run.wrong, "");
+        EXPECT_LE(run.peak_held, published_held(name, lanes));
       }
     }
   }
@@ -214,21 +138,22 @@ TEST(Vee, KeepsALowerMemoryLimit) {
   for (const char* name : kNames) {
     for (const double limit : {1.0, 1.5, 2.0, 3.7}) {
       const Schedule schedule = make_schedule(name, {.lanes = 6, .micro_batches = 12, .memory_limit = limit});
-      const Played played = play(schedule, {});
-      EXPECT_EQ(played.wrong, "");
-      EXPECT_LE(played.held, 2 * limit) << name;
+      const PassRun run = run_passes(schedule, {});
+      EXPECT_EQ(run.wrong, "");
+      EXPECT_LE(run.peak_held, 2 * limit) << name;
     }
     // Less than one micro-batch is not to be had.
-    EXPECT_EQ(play(make_schedule(name, {.lanes = 6, .micro_batches = 12, .memory_limit = 0.5}), {}).wrong,
-              "");
+    EXPECT_EQ(
+        run_passes(make_schedule(name, {.lanes = 6, .micro_batches = 12, .memory_limit = 0.5}), {}).wrong,
+        "");
   }
 }
 
 // A lane that waits for its own order, for gradients of later micro-batches or for messages would cost this.
 TEST(Vee, MessagesBetweenLanesCostLittle) {
   for (const char* name : kNames) {
-    const double without = play(name, 6, 24, {10, 10, 10, 0}).cost,
-                 with = play(name, 6, 24, {10, 10, 10, 1}).cost;
+    const double without = run_of(name, 6, 24, {10, 10, 10, 0}).cost,
+                 with = run_of(name, 6, 24, {10, 10, 10, 1}).cost;
     EXPECT_LT(with, 1.06 * without) << name;
   }
 }

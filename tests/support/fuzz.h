@@ -1,4 +1,4 @@
-// Random mutations for the fuzz tests, the same on every run.
+// Random numbers and mutations for tests, the same on every run.
 #pragma once
 
 #include <string>
