@@ -98,7 +98,7 @@ TEST(ScheduleDraw, ColoursAreForTerminals) {
 TEST(ScheduleDraw, FilesAreWrittenByTheirEnding) {
   const TemporaryFolder folder;
   const Words drawn{"draw", "zb-h1", "--stages", "3", "--micro-batches", "4"};
-  for (const char* name : {"a.svg", "a.json", "a.txt", "a.csv"}) {
+  for (const char* name : {"a.svg", "a.json", "a.txt", "a.csv", "B.SVG"}) {
     Words words = drawn;
     words.insert(words.end(), {"-o", name});
     const CommandResult result = schedule(words, "", folder.path());
@@ -113,7 +113,7 @@ TEST(ScheduleDraw, FilesAreWrittenByTheirEnding) {
   EXPECT_EQ(parse_torch_csv(read_text(folder / "a.csv"), "a.csv").schedule.lanes,
             make_schedule("zb-h1", request).lanes);
   // Nothing else is left there.
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 4);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 5);
 }
 
 TEST(ScheduleDraw, WhatCantBeWrittenIsSaidAndLeavesNothing) {
@@ -227,7 +227,11 @@ TEST(ScheduleSimulate, MeasuredCostsAreAFile) {
       {R"({"stages": [{"forward": 1, "backward": 2, "wieght": 1}]})", "\"weight\""},
       {R"({"stages": [{"forward": -1, "backward": 2}]})", "stage 0: forward"},
       {R"({"stages": [{"forward": "1", "backward": 2}]})", "stage 0: forward"},
-      {R"({"stages": [{"forward": 0, "backward": 0}]})", "no time"},
+      {R"({"stages": [{"forward": 1, "forward": 2, "backward": 0}]})", "\"forward\" is given twice"},
+      {R"({"stages": [{"forward": 1, "backward": 2}], "links": [{"from": 0, "to": 2}]})", "no lane 2"},
+      {R"({"stages": [{"forward": 1, "backward": 2}], "links": [{"from": 1, "to": 1}]})", "from 1 to 1"},
+      {R"({"stages": [{"forward": 1, "backward": 2}], "links": [{"from": 0, "to": 1}, {"from": 0, "to": 1}]})",
+       "from 0 to 1 is given twice"},
       {R"({"stages": []})", "\"stages\""},
       {R"({"stage": [{"forward": 1, "backward": 2}]})", "\"stages\""},
       {R"({"stages": [{"forward": 1, "backward": 2}, {"forward": 1, "backward": 2}, {"forward": 1, "backward": 2}]})",

@@ -1,7 +1,9 @@
 #include "troika/base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -47,12 +49,43 @@ TEST(File, FailedWriteKeepsTheOldFileAndLeavesNothing) {
   EXPECT_EQ(entries_in(folder.path()), 1u);
 }
 
+TEST(File, LinksStayAndDevicesAreWrittenTo) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "there");
+  std::filesystem::create_symlink("there/a", folder / "first");
+  std::filesystem::create_symlink("first", folder / "second");
+  for (const char* content : {"one", "two"}) {  // not there yet, and there
+    write_whole(folder / "second", content);
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / "second"));
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / "first"));
+    EXPECT_EQ(read_text(folder / "there/a"), content);
+  }
+  EXPECT_EQ(entries_in(folder / "there"), 1u);
+  std::filesystem::create_symlink("circle", folder / "circle");
+  EXPECT_THROW(write_whole(folder / "circle", "x"), Error);
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const int reader = ::open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  std::filesystem::create_symlink("pipe", folder / "to_pipe");
+  write_whole(folder / "to_pipe", "sent");
+  char text[8] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text), 4);
+  EXPECT_STREQ(text, "sent");
+  ::close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
+}
+
 TEST(File, ErrorsNameThePathAndTheReason) {
   try {
     read_text("/nowhere/at/all");
     FAIL() << "read it";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "can't open /nowhere/at/all: No such file or directory");
+  }
+  try {
+    write_whole("/nowhere/at/all", "x");
+    FAIL() << "wrote it";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "can't create /nowhere/at/all: No such file or directory");
   }
   EXPECT_THROW(read_text("/"), Error);
   EXPECT_THROW(MappedFile("/nowhere/at/all"), Error);

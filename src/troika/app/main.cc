@@ -1,5 +1,6 @@
 // The command: reads the command line, runs one subcommand, turns failures into messages and exit statuses
 // (0 good, 1 the run or check failed, 2 wrong usage).
+#include <cerrno>
 #include <cstdio>
 
 #include "troika/app/commands.h"
@@ -32,6 +33,16 @@ std::string path_of(const CLI::App& command) {
   return path_of(*command.get_parent()) + " " + command.get_name();
 }
 
+// Never throws: standard error may be closed or full, and the exit status still says what happened.
+void complain(const std::string& message) { std::fputs(("troika: " + message + "\n").c_str(), stderr); }
+
+// What was printed has arrived; `status` if so.
+int flushed(int status) {
+  if (std::fflush(stdout) == 0) return status;
+  complain(fmt::format("can't write the output: {}", system_message(errno)));
+  return kFailed;
+}
+
 int wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = innermost(app);
   std::string message = error.what();
@@ -40,7 +51,7 @@ int wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
     message =
         fmt::format("\"{}\" is not known here{}", extras.front(), did_you_mean(word, names_of(command)));
   }
-  fmt::print(stderr, "troika: {}\nRun \"{} --help\" for what there is.\n", message, path_of(command));
+  complain(fmt::format("{}\nRun \"{} --help\" for what there is.", message, path_of(command)));
   return kWrongUsage;
 }
 
@@ -67,26 +78,22 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help, --version
+    return flushed(app.exit(done));  // --help, --version
   } catch (const CLI::ParseError& error) {
     return wrong_usage(app, error);
   } catch (const ExitStatus& exit) {
     return exit.status;
   } catch (const UsageError& error) {
-    fmt::print(stderr, "troika: {}\n", error.what());
+    complain(error.what());
     return kWrongUsage;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "troika: out of memory\n");
+    complain("out of memory");
     return kFailed;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "troika: {}\n", error.what());
+    complain(error.what());
     return kFailed;
   }
-  if (std::fflush(stdout) != 0) {
-    std::perror("troika: can't write the output");
-    return kFailed;
-  }
-  return 0;
+  return flushed(0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "troika/app/commands.h"
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_file.h"
+#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
@@ -46,9 +47,8 @@ ValidateOptions limits_of(const CheckOptions& options) {
   return limits;
 }
 
-Checked checked(const CheckOptions& options) {
-  const ValidateOptions limits = limits_of(options);
-  Checked checked{load_schedule(options.file), {}, {}, false, 0};
+Checked checked(const ScheduleSource& source, const ValidateOptions& limits) {
+  Checked checked{parse_source(source), {}, {}, false, 0};
   checked.schedule = checked.loaded.schedule;
   checked.verdict = validate(checked.schedule, limits);
   if (!checked.verdict.valid()) return checked;
@@ -66,14 +66,20 @@ Checked checked(const CheckOptions& options) {
   return checked;
 }
 
+// What a fault that stands nowhere is about is said by its reason alone.
+std::string action_of(const Fault& fault) { return fault.lane < 0 ? "" : to_string(fault.action); }
+
+Json unreadable_json(const std::string& name, const std::string& reason) {
+  const Json error{{"lane", -1}, {"step", -1}, {"action", ""}, {"reason", reason}};
+  return {{"valid", false}, {"errors", Json::array({error})}, {"warnings", Json::array()}, {"name", name}};
+}
+
 Json checked_json(const Checked& checked) {
   const Schedule& schedule = checked.schedule;
   Json json{{"valid", checked.verdict.valid()}, {"errors", Json::array()}};
   for (const Fault& fault : checked.verdict.faults) {
-    json["errors"].push_back({{"lane", fault.lane},
-                              {"step", fault.step},
-                              {"action", to_string(fault.action)},
-                              {"reason", fault.reason}});
+    json["errors"].push_back(
+        {{"lane", fault.lane}, {"step", fault.step}, {"action", action_of(fault)}, {"reason", fault.reason}});
   }
   json["warnings"] = checked.loaded.notes;
   json["name"] = checked.loaded.name;
@@ -125,33 +131,42 @@ std::string invalid_text(const Checked& checked) {
                                  explain(checked.schedule, faults.front()));
   for (size_t i = 1; i < faults.size(); ++i) {
     const Fault& fault = faults[i];
-    text += fmt::format("also {}{}: {}\n", to_string(fault.action),
-                        fault.step < 0 ? "" : fmt::format(", lane {} step {}", fault.lane, fault.step),
-                        fault.reason);
+    const std::string place =
+        fault.lane < 0   ? ""
+        : fault.step < 0 ? fmt::format("lane {}: ", fault.lane)
+                         : fmt::format("{} in lane {}, step {}: ", action_of(fault), fault.lane, fault.step);
+    text += fmt::format("also {}{}\n", place, fault.reason);
   }
   return text;
 }
 
+// A text that is no schedule is an answer here: JSON says it as it says every other fault.
+void check_to_json(const ScheduleSource& source, const ValidateOptions& limits) {
+  Json json;
+  try {
+    json = checked_json(checked(source, limits));
+  } catch (const Error& error) {
+    json = unreadable_json(source.name, error.what());
+  }
+  print_json(json);
+  if (!json["valid"]) throw ExitStatus{1};
+}
+
 void run_check(const CheckOptions& options) {
-  const Checked result = checked(options);
-  const bool valid = result.verdict.valid();
-  if (options.json) {
-    fmt::print("{}\n", checked_json(result).dump(2));
-    if (!valid) throw ExitStatus{1};
-    return;
-  }
-  for (const std::string& note : result.loaded.notes) fmt::print(stderr, "note: {}\n", note);
+  const ValidateOptions limits = limits_of(options);
+  const ScheduleSource source = read_schedule(options.file);
+  if (options.json) return check_to_json(source, limits);
+  const Checked result = checked(source, limits);
+  print_notes(result.loaded.notes);
   if (result.added_messages) {
-    fmt::print(stderr,
-               "note: {} states no messages; they were added, sends after their producer, receives before "
-               "their consumer\n",
-               result.loaded.name);
+    print_notes({result.loaded.name +
+                 " states no messages; they were added, sends after their producer, receives before their "
+                 "consumer"});
   }
-  if (!valid) {
-    fmt::print(stderr, "troika: {}", invalid_text(result));
-    throw ExitStatus{1};
-  }
-  fmt::print("{}", valid_text(result));
+  if (result.verdict.valid()) return print_out(valid_text(result));
+  std::string text = invalid_text(result);
+  text.pop_back();  // the line's end, which comes with every message
+  fail("{}", text);
 }
 
 }  // namespace
@@ -169,10 +184,11 @@ void add_schedule_check(CLI::App& schedule) {
       ->add_option("--buffer-depth", options->buffer_depth,
                    "Messages from one lane to another that can be sent and not yet received")
       ->type_name("N")
-      ->check(CLI::Range(0, 1'000'000));
+      ->check(whole_number(0, 1'000'000));
   command->add_flag("--blocking", options->blocking, "A send waits for its receive (depth 0)");
   command->add_option("--memory-limit", options->memory_limit, "Most micro-batches that a lane may hold")
-      ->type_name("X");
+      ->type_name("X")
+      ->check(any_number());
   command->add_flag("--json", options->json,
                     "Print one JSON object on standard output, and nothing else there");
   command->footer(

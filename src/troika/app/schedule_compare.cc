@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "troika/app/schedule.h"
+#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/app/table.h"
 #include "troika/base/error.h"
@@ -106,7 +107,9 @@ std::string result_text(const SearchRequest& request, const SearchResult& result
   for (size_t i = 0; i < result.candidates.size(); ++i) {
     const Candidate& each = result.candidates[i];
     if (!each.refused.empty()) {
-      refused += fmt::format("left out: {}\n", each.refused);
+      const bool named = each.refused.find(each.entry->name) != std::string::npos;
+      refused +=
+          fmt::format("left out: {}{}\n", named ? "" : std::string(each.entry->name) + ": ", each.refused);
       continue;
     }
     const Summary& summary = each.summary;
@@ -134,9 +137,9 @@ void run_compare(const CompareOptions& options) {
   const SearchRequest request = search_of(options);
   const SearchResult result = search_schedules(request);
   if (options.json) {
-    fmt::print("{}\n", result_json(request, result).dump(2));
+    print_json(result_json(request, result));
   } else {
-    fmt::print("{}", result_text(request, result));
+    print_out(result_text(request, result));
   }
 }
 

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "troika/app/schedule_file.h"
 #include "troika/base/error.h"
-#include "troika/base/file.h"
 #include "troika/base/text.h"
 
 namespace troika {
@@ -121,6 +122,26 @@ const Json& list_of(const Json& file, const char* key, const std::string& path) 
   return file[key];
 }
 
+// Of a key that stands twice, JSON's reader would take the last one and say nothing.
+Json parse_costs(const std::string& text, const std::string& path) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto on_event = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      fail("{}: the key \"{}\" is given twice", path, printable(parsed.get<std::string>(), 40));
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text, on_event);
+  } catch (const Json::exception& error) {
+    std::string_view reason = error.what();  // "[json.exception.NAME] reason"
+    reason.remove_prefix(std::min(reason.size(), reason.find("] ") + 2));
+    fail("{} is not JSON: {}", path, printable(reason, 200));
+  }
+}
+
 }  // namespace
 
 std::string costs_help() {
@@ -139,12 +160,7 @@ std::string costs_help() {
 }
 
 CostTable read_costs(const std::string& path) {
-  Json file;
-  try {
-    file = Json::parse(read_text(path));
-  } catch (const Json::exception& error) {
-    fail("{} is not JSON: {}", path, printable(error.what(), 200));
-  }
+  const Json file = parse_costs(read_bounded(path), path);
   const Reader reader(file, path);
   reader.only({"stages", "link", "links"});
   if (!reader.has("stages") || !file["stages"].is_array() || file["stages"].empty()) {
@@ -159,12 +175,19 @@ CostTable read_costs(const std::string& path) {
   if (!reader.has("links")) return table;
   for (const Json& link : list_of(file, "links", path)) {
     const Reader ends(link, path + ": links");
-    table.costs.links[{ends.lane("from"), ends.lane("to")}] = link_of(link, path + ": links", {"from", "to"});
+    const std::pair lanes{ends.lane("from"), ends.lane("to")};
+    if (lanes.first == lanes.second) {
+      fail("{}: links: from {} to {}: within a lane nothing is sent", path, lanes.first, lanes.second);
+    }
+    const bool is_new =
+        table.costs.links.emplace(lanes, link_of(link, path + ": links", {"from", "to"})).second;
+    if (!is_new) fail("{}: links: from {} to {} is given twice", path, lanes.first, lanes.second);
   }
   return table;
 }
 
-CostModel for_stages(const CostTable& table, int stages) {
+CostModel for_schedule(const CostTable& table, const Schedule& schedule) {
+  const int stages = schedule.num_stages();
   CostModel costs = table.costs;
   const auto got = costs.stages.size();
   if (got == 1) costs.stages.resize(static_cast<size_t>(stages), costs.stages.front());
@@ -172,10 +195,12 @@ CostModel for_stages(const CostTable& table, int stages) {
     fail("{} has the costs of {} stages, the schedule has {}: give one per stage, or one for all", table.path,
          got, stages);
   }
-  const bool some_pass = std::ranges::any_of(costs.stages, [](const StageCost& stage) {
-    return stage.forward_s + stage.input_s + stage.weight_s + stage.backward_s.value_or(0) > 0;
-  });
-  if (!some_pass) fail("{}: every pass takes no time at all, so there is nothing to compare", table.path);
+  for (const auto& [lanes, link] : costs.links) {
+    const int lane = std::max(lanes.first, lanes.second);
+    if (lane < schedule.num_lanes()) continue;
+    fail("{}: links: there is no lane {}: the schedule has {}, from 0 on", table.path, lane,
+         schedule.num_lanes());
+  }
   return costs;
 }
 

@@ -9,6 +9,7 @@
 
 #include <string>
 
+#include "troika/schedule/schedule.h"
 #include "troika/simulate/cost_model.h"
 
 namespace troika {
@@ -24,7 +25,7 @@ std::string costs_help();
 /// Throws Error naming the file and the key.
 CostTable read_costs(const std::string& path);
 
-/// Throws Error if the table is of another number of stages.
-CostModel for_stages(const CostTable& table, int stages);
+/// Throws Error if the table is of another number of stages, or has a link of a lane that isn't there.
+CostModel for_schedule(const CostTable& table, const Schedule& schedule);
 
 }  // namespace troika

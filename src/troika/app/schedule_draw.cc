@@ -2,11 +2,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_costs.h"
+#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/base/error.h"
 #include "troika/base/file.h"
@@ -52,7 +55,10 @@ bool colours() {
 }
 
 std::string format_of_file(const std::string& path) {
-  const std::string ending = Path(path).extension().string();
+  // A name like ".svg" is an ending alone.
+  const std::string name = Path(path).filename().string();
+  std::string ending = name.substr(std::min(name.size(), name.rfind('.')));
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const auto& [known, format] :
        {std::pair{".svg", "svg"}, {".json", "chrome"}, {".txt", "actions"}, {".csv", "csv"}}) {
     if (ending == known) return format;
@@ -121,37 +127,48 @@ std::string content(const std::string& format, const DrawOptions& options, std::
          "\n";
 }
 
-void run_draw(const DrawOptions& options) {
+// What is written, and refuses what doesn't go together.
+std::string format_of(const DrawOptions& options) {
   const bool to_file = !options.output.empty();
+  if (options.output == "-") {
+    fail_usage("--output -: leave --output out, and --format svg goes to standard output");
+  }
   if (options.json && !options.format.empty() && !to_file) {
     fail_usage("--json and --format both write to standard output: leave one out, or say --output");
   }
   if (options.json && options.names.size() > 1) fail_usage("--json is about one schedule, not several");
+  if (std::ranges::count(options.names, "-") > 1) {
+    fail_usage("- stands {} times: standard input can be read once", std::ranges::count(options.names, "-"));
+  }
   std::string format = options.format;
   if (format.empty()) format = to_file ? format_of_file(options.output) : "timeline";
+  if (options.width > 0 && (format != "timeline" || (options.json && !to_file))) {
+    fail_usage("--width is for a timeline alone: leave it out");
+  }
+  return format;
+}
+
+void run_draw(const DrawOptions& options) {
+  const bool to_file = !options.output.empty();
+  const std::string format = format_of(options);
   std::vector<Subject> subjects;
   for (const std::string& name : options.names) subjects.push_back(subject_to_draw(options, name));
   std::string text;
   if (to_file || !options.json) text = content(format, options, subjects);
   if (to_file) write_whole(options.output, text);
-  for (const Subject& subject : subjects) {
-    for (const std::string& note : subject.notes) fmt::print(stderr, "note: {}\n", note);
-  }
   if (options.json) {
     const Subject& subject = subjects.front();
     auto json = summary_json(subject, summarize(subject.schedule, traced(subject)));
     if (to_file) json["output"] = options.output;
-    fmt::print("{}\n", json.dump(2));
-    return;
+    return print_json(json);
   }
-  if (!to_file) {
-    fmt::print("{}", text);
-    return;
-  }
+  for (const Subject& subject : subjects) print_notes(subject.notes);
+  if (!to_file) return print_out(text);
+  std::string summary;
   for (const Subject& subject : subjects) {
-    fmt::print("{}\n{}", heading(subject), numbers(subject, traced(subject)));
+    summary += fmt::format("{}\n{}", heading(subject), numbers(subject, traced(subject)));
   }
-  fmt::print("{}: written\n", options.output);
+  print_out(fmt::format("{}{}: written\n", summary, options.output));
 }
 
 }  // namespace
@@ -170,14 +187,17 @@ void add_schedule_draw(CLI::App& schedule) {
   add_time_options(*command, *options, "one stage");
   add_step_options(*command, *options);
   command->add_option("-o,--output", options->output, "Write a file: .svg, .json (Chrome trace), .txt, .csv")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(some_name());
   command->add_option("--format", options->format, "To standard output, or of the file whatever its name")
+      ->type_name("FORM")
       ->check(CLI::IsMember({"timeline", "svg", "chrome", "actions", "csv"}));
   command->add_flag("--messages", options->messages, "State the messages between lanes");
   command->add_flag("--whole-step", options->whole_step,
                     "State all that an executor does: loads, messages, reductions, updates");
   command->add_option("--width", options->width, "Columns (default: COLUMNS, the terminal's, or 100)")
-      ->check(CLI::Range(kLeastWidth, kMostWidth));
+      ->type_name("N")
+      ->check(whole_number(kLeastWidth, kMostWidth));
   add_json_option(*command, *options);
   command->footer(costs_help() +
                   "Example: troika schedule draw 1f1b --stages 4 --micro-batches 8 --forward 1 --backward 2");

@@ -15,7 +15,7 @@
 namespace troika {
 namespace {
 
-// The longest text of a schedule; a device that never ends isn't one.
+// The longest text of a schedule or of its costs; a device that never ends isn't one.
 constexpr size_t kMostBytes = size_t{256} << 20;
 
 std::string read_all(int descriptor, const std::string& name) {
@@ -28,7 +28,8 @@ std::string read_all(int descriptor, const std::string& name) {
     if (got == 0) return text;
     text.append(buffer, static_cast<size_t>(got));
     if (text.size() > kMostBytes) {
-      fail("{} is longer than {}, so it is no schedule", name, human_bytes(static_cast<double>(kMostBytes)));
+      fail("{} is longer than {}, which is not what is meant here", name,
+           human_bytes(static_cast<double>(kMostBytes)));
     }
   }
 }
@@ -45,7 +46,17 @@ bool looks_like_csv(std::string_view text) {
   return false;
 }
 
-[[noreturn]] void fail_unknown(const std::string& word) {
+[[noreturn]] void fail_missing(const std::string& word) {
+  if (is_in_catalogue(word)) {
+    fail_usage(
+        "{0} is a schedule of the catalogue, expected a file or -: troika schedule draw {0} --format "
+        "actions | troika schedule check -",
+        word);
+  }
+  if (!Path(word).extension().empty() || word.find('/') != std::string::npos) {
+    fail_usage("there is no file {}, and no schedule is called that (troika schedule list)",
+               printable(word, 200));
+  }
   std::vector<std::string> names;
   for (const CatalogueEntry& entry : catalogue()) names.emplace_back(entry.name);
   fail_usage("\"{}\" is neither a file nor a schedule{}; the schedules are {}", printable(word, 60),
@@ -58,27 +69,30 @@ bool is_in_catalogue(const std::string& name) {
   return std::ranges::any_of(catalogue(), [&](const CatalogueEntry& entry) { return entry.name == name; });
 }
 
-LoadedSchedule load_schedule(const std::string& path) {
-  LoadedSchedule loaded;
-  std::string text;
+ScheduleSource read_schedule(const std::string& path) {
   if (path == "-") {
-    loaded.name = "standard input";
-    text = read_all(STDIN_FILENO, loaded.name);
-  } else {
-    std::error_code error;
-    if (!std::filesystem::exists(path, error) && !error) fail_unknown(path);
-    loaded.name = path;
-    text = read_all(open_to_read(path).get(), path);
+    const std::string name = "standard input";
+    return {name, read_all(STDIN_FILENO, name), false};
   }
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) fail_missing(path);
   const std::string ending = Path(path).extension().string();
-  if (ending == ".csv" || ending == ".CSV" || looks_like_csv(text)) {
-    TorchSchedule read = parse_torch_csv(text, loaded.name);
+  return {path, read_bounded(path), ending == ".csv" || ending == ".CSV"};
+}
+
+LoadedSchedule parse_source(const ScheduleSource& source) {
+  LoadedSchedule loaded;
+  loaded.name = source.name;
+  if (source.named_csv || looks_like_csv(source.text)) {
+    TorchSchedule read = parse_torch_csv(source.text, loaded.name);
     loaded.schedule = std::move(read.schedule);
     loaded.notes = std::move(read.notes);
   } else {
-    loaded.schedule = parse_schedule(text, loaded.name);
+    loaded.schedule = parse_schedule(source.text, loaded.name);
   }
   return loaded;
 }
+
+std::string read_bounded(const std::string& path) { return read_all(open_to_read(path).get(), path); }
 
 }  // namespace troika

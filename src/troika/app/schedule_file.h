@@ -16,9 +16,22 @@ struct LoadedSchedule {
   std::vector<std::string> notes;  // what was dropped
 };
 
-/// The text form, or CSV where the file is called .csv or its first line has a comma; "-" is standard input.
-/// Throws UsageError with the nearest name of the catalogue if there is no such file, Error if it can't be
-/// read.
-LoadedSchedule load_schedule(const std::string& path);
+/// A schedule that is read and not yet understood.
+struct ScheduleSource {
+  std::string name;  // the path, or "standard input"
+  std::string text;
+  bool named_csv = false;
+};
+
+/// "-" is standard input. Throws UsageError with the nearest name of the catalogue if there is no such file,
+/// Error if it can't be read.
+ScheduleSource read_schedule(const std::string& path);
+
+/// The text form, or CSV where the file is called .csv or its first line has a comma. Throws Error naming the
+/// place if it is neither.
+LoadedSchedule parse_source(const ScheduleSource& source);
+
+/// A file of a length that a person may have meant. Throws Error.
+std::string read_bounded(const std::string& path);
 
 }  // namespace troika

@@ -3,6 +3,7 @@
 
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_options.h"
+#include "troika/app/schedule_output.h"
 #include "troika/base/error.h"
 
 namespace troika {
@@ -48,15 +49,15 @@ void list(const std::vector<std::string>& names, bool as_json) {
   if (as_json) {
     Json json{{"schedules", Json::array()}};
     for (const CatalogueEntry* entry : entries) json["schedules"].push_back(entry_json(*entry));
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return;
   }
   std::string text;
   for (const CatalogueEntry* entry : entries) text += block(*entry) + "\n";
-  fmt::print(
-      "{}p lanes, m micro-batches, v stages per lane; F, I, W: times of a forward and of a backward's two "
-      "parts.\nHeld: activations of a lane, in micro-batches of the whole lane.\n",
-      text);
+  print_out(
+      text +
+      "p lanes, m micro-batches, v stages per lane; F, I, W: times of a forward and of a backward's two "
+      "parts.\nHeld: activations of a lane, in micro-batches of the whole lane.\n");
 }
 
 }  // namespace

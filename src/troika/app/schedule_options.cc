@@ -5,6 +5,7 @@
 
 #include "troika/app/schedule_costs.h"
 #include "troika/app/schedule_file.h"
+#include "troika/app/schedule_output.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/schedule/passes.h"
@@ -16,14 +17,12 @@ namespace {
 constexpr int kMostOfOne = 1'000'000;  // stages, micro-batches; make_schedule() limits their product
 constexpr double kLongest = 1e15;      // seconds
 
-double time_or(const std::optional<double>& given, const char* option, double otherwise, bool zero_is_fine) {
+double time_or(const std::optional<double>& given, const char* option, double otherwise) {
   if (!given) return otherwise;
-  const bool good = std::isfinite(*given) && *given <= kLongest && (zero_is_fine ? *given >= 0 : *given > 0);
-  if (!good) {
-    fail_usage("{}: expected a time {}, at most {:g}, got {}", option,
-               zero_is_fine ? "of 0 or more" : "of more than 0", kLongest, *given);
+  if (!(*given >= 0 && *given <= kLongest)) {
+    fail_usage("{}: expected a time of 0 or more, at most {:g}, got {}", option, kLongest, *given);
   }
-  return *given;
+  return *given + 0.0;  // -0 is 0
 }
 
 // Seconds of the passes, for the schedules that are made to measure.
@@ -71,9 +70,18 @@ void check_step_options(const ScheduleOptions& options) {
       if (given) fail_usage("{} and --costs say the same thing: leave one of them out", name);
     }
   }
-  time_or(options.load, "--load", 0, true);
-  time_or(options.reduce, "--reduce", 0, true);
-  time_or(options.update, "--update", 0, true);
+  time_or(options.load, "--load", 0);
+  time_or(options.reduce, "--reduce", 0);
+  time_or(options.update, "--update", 0);
+}
+
+// What a pass that isn't there would have done.
+void refuse_training_options(const ScheduleOptions& options) {
+  for (const auto& [given, name] : {std::pair{options.reduce.has_value(), "--reduce"},
+                                    {options.update.has_value(), "--update"},
+                                    {!options.recompute.empty(), "--recompute"}}) {
+    if (given) fail_usage("{} is about training, and these are forwards only: leave it out", name);
+  }
 }
 
 void refuse_sizes(const ScheduleOptions& options) {
@@ -97,7 +105,7 @@ Subject made_or_read(const ScheduleOptions& options, const std::optional<CostTab
       fail_usage("--updates is pipedream-2bw's; {} has its own: leave it out", options.subject);
     }
   } else {
-    LoadedSchedule loaded = load_schedule(options.subject);
+    LoadedSchedule loaded = parse_source(read_schedule(options.subject));
     refuse_sizes(options);
     subject.schedule = std::move(loaded.schedule);
     subject.notes = std::move(loaded.notes);
@@ -126,7 +134,7 @@ void add_subject(CLI::App& command, ScheduleOptions& options) {
 }
 
 void add_size_options(CLI::App& command, ScheduleOptions& options) {
-  const CLI::Range positive(1, kMostOfOne);
+  const CLI::Validator positive = whole_number(1, kMostOfOne);
   command.add_option("--stages", options.lanes, "Lanes: pipeline ranks (default 4)")
       ->type_name("P")
       ->check(positive);
@@ -142,12 +150,13 @@ void add_size_options(CLI::App& command, ScheduleOptions& options) {
   command
       .add_option("--memory-limit", options.memory_limit,
                   "Most micro-batches that a lane may hold (a chunk of V counts 1 / V)")
-      ->type_name("X");
+      ->type_name("X")
+      ->check(any_number());
 }
 
 void add_time_options(CLI::App& command, ScheduleOptions& options, const std::string& of) {
   const auto add = [&](const char* name, std::optional<double>& value, const std::string& what) {
-    command.add_option(name, value, what)->type_name("S");
+    command.add_option(name, value, what)->type_name("S")->check(any_number());
   };
   add("--forward", options.forward, "Time of a forward of " + of + " (default 1)");
   add("--input", options.input, "Of the backward's part for the input (default 1)");
@@ -158,16 +167,18 @@ void add_time_options(CLI::App& command, ScheduleOptions& options, const std::st
 
 void add_step_options(CLI::App& command, ScheduleOptions& options) {
   command.add_option("--costs", options.costs, "Measured costs instead of the times; see below")
-      ->type_name("FILE.json");
+      ->type_name("FILE.json")
+      ->check(some_name());
   const auto add = [&](const char* name, std::optional<double>& value, const char* what) {
-    command.add_option(name, value, what)->type_name("S");
+    command.add_option(name, value, what)->type_name("S")->check(any_number());
   };
   add("--load", options.load, "State the loads of each micro-batch, of this time");
   add("--reduce", options.reduce, "State each stage's reduction of gradients, of this time");
   add("--update", options.update, "State each stage's optimizer step, of this time");
   command.add_option("--recompute", options.recompute, "Stages that keep only their input: 0,2")
       ->type_name("STAGES")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(whole_number(0, kMostOfOne));
   command.add_flag("--forward-only", options.forward_only, "Only the forwards, as in evaluation");
 }
 
@@ -194,13 +205,13 @@ PassTimes pass_times(const ScheduleOptions& options) {
     fail_usage("--backward is the sum of --input and --weight: give one or the other");
   }
   PassTimes times;
-  times.forward_s = time_or(options.forward, "--forward", 1, false);
-  times.input_s = time_or(options.input, "--input", 1, false);
-  times.weight_s = time_or(options.weight, "--weight", 1, false);
-  times.message_s = time_or(options.comm, "--comm", 0, true);
+  times.forward_s = time_or(options.forward, "--forward", 1);
+  times.input_s = time_or(options.input, "--input", 1);
+  times.weight_s = time_or(options.weight, "--weight", 1);
+  times.message_s = time_or(options.comm, "--comm", 0);
   if (options.backward) {
     // A backward in one part takes the sum of the halves, which is exact.
-    times.input_s = times.weight_s = time_or(options.backward, "--backward", 0, false) / 2;
+    times.input_s = times.weight_s = time_or(options.backward, "--backward", 0) / 2;
   }
   return times;
 }
@@ -214,10 +225,11 @@ Subject subject_of(const ScheduleOptions& options) {
   Subject subject = made_or_read(options, table, times);
   Schedule& schedule = subject.schedule;
   subject.measured = table.has_value();
-  subject.costs = table ? for_stages(*table, schedule.num_stages()) : unit_costs(schedule, options, times);
+  subject.costs = table ? for_schedule(*table, schedule) : unit_costs(schedule, options, times);
   if (options.forward_only) schedule = forward_only(schedule);
+  if (schedule.kind == Kind::forward) refuse_training_options(options);
   for (const int stage : options.recompute) {
-    if (stage < 0 || stage >= schedule.num_stages()) {
+    if (stage >= schedule.num_stages()) {
       fail_usage("--recompute: there is no stage {}, expected 0 to {}", stage, schedule.num_stages() - 1);
     }
   }

@@ -115,6 +115,7 @@ nlohmann::ordered_json summary_json(const Subject& subject, const Summary& summa
     for (const LanePeaks& peaks : summary.peaks) json[key].push_back(peaks.*field);
   }
   if (schedule.kind == Kind::train) json["weight_versions"] = versions_held(schedule);
+  json["warnings"] = subject.notes;
   return json;
 }
 

@@ -3,6 +3,7 @@
 
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_costs.h"
+#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/app/table.h"
 #include "troika/base/error.h"
@@ -54,11 +55,11 @@ void run_simulate(const ScheduleOptions& options) {
   if (options.json) {
     nlohmann::ordered_json json = summary_json(subject, summary);
     if (!bytes.empty()) json["peak_bytes"] = bytes;
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return;
   }
-  for (const std::string& note : subject.notes) fmt::print(stderr, "note: {}\n", note);
-  fmt::print("{}\n{}{}", heading(subject), lanes_table(summary, bytes), summary_text(subject, summary));
+  print_notes(subject.notes);
+  print_out(heading(subject) + "\n" + lanes_table(summary, bytes) + summary_text(subject, summary));
 }
 
 }  // namespace

@@ -23,13 +23,29 @@ namespace {
   fail("can't {} {}: {}{}", doing, path.string(), system_message(error_number), way_out);
 }
 
-FileHandle open_or_fail(const Path& path, int flags, const char* doing) {
+FileHandle open_or_fail(const Path& path, int flags, const char* doing, const Path& path_for_errors) {
   int descriptor;
   do {
     descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   } while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) fail_with_errno(doing, path);
+  if (descriptor < 0) fail_with_errno(doing, path_for_errors);
   return FileHandle(descriptor);
+}
+
+FileHandle open_or_fail(const Path& path, int flags, const char* doing) {
+  return open_or_fail(path, flags, doing, path);
+}
+
+// Where a chain of links leads, also to a file that isn't there yet.
+Path end_of_links(Path path) {
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  }
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  errno = ELOOP;
+  fail_with_errno("create", path);
 }
 
 // A rename is on disk only when the folder that holds the name is.
@@ -111,17 +127,24 @@ std::string read_text(const Path& path) {
 }
 
 void write_whole(const Path& path, std::string_view content) {
-  const Path temporary = path.string() + fmt::format(".{}.tmp", ::getpid());
+  const auto bytes = std::as_bytes(std::span(content));
+  std::error_code error;
+  if (std::filesystem::is_other(path,
+                                error)) {  // a device or a pipe takes what comes; renaming would replace it
+    return write_all(open_or_fail(path, O_WRONLY, "open"), bytes, path);
+  }
+  const Path target = end_of_links(path);
+  const Path temporary = target.string() + fmt::format(".{}.tmp", ::getpid());
   try {
-    const FileHandle handle = open_to_write(temporary);
-    write_all(handle, std::as_bytes(std::span(content)), temporary);
-    sync_file(handle, temporary);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_with_errno("create", path);
+    const FileHandle handle = open_or_fail(temporary, O_WRONLY | O_CREAT | O_TRUNC, "create", path);
+    write_all(handle, bytes, path);
+    sync_file(handle, path);
+    if (::rename(temporary.c_str(), target.c_str()) != 0) fail_with_errno("create", path);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder(path.parent_path());
+  sync_folder(target.parent_path());
 }
 
 MappedFile::MappedFile(const Path& path) {

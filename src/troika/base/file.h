@@ -46,7 +46,7 @@ void sync_file(const FileHandle& file, const Path& path_for_errors);
 std::string read_text(const Path& path);
 
 /// Writes `path` whole: to a temporary name beside it, synced, renamed over it. A crash leaves the old file
-/// or the new one, never a mixture.
+/// or the new one, never a mixture. A link stays a link; a device or a pipe is written to as it is.
 void write_whole(const Path& path, std::string_view content);
 
 /// A file mapped read-only; size 0 is fine.

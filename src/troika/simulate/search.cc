@@ -36,7 +36,7 @@ Candidate candidate_of(const CatalogueEntry& entry, const SearchRequest& request
   wanted.lanes = request.lanes;
   wanted.micro_batches = request.micro_batches;
   wanted.chunks = candidate.chunks;
-  wanted.updates = request.updates;
+  if (entry.name == "pipedream-2bw") wanted.updates = request.updates;
   wanted.times = of_one_chunk(request.times, candidate.chunks);
   wanted.memory_limit = request.memory_limit;
   Schedule schedule;
@@ -101,7 +101,8 @@ std::string reason_of(const SearchResult& result, const SearchRequest& request) 
       text += fmt::format("{} {}", runner_up == nullptr ? "," : ", and", against(best, *common, request));
     }
   }
-  text += fmt::format("; its fullest lane holds {:.6g} micro-batches", best.peak_held);
+  text += fmt::format("; its fullest lane holds {:.6g} micro-batch{}", best.peak_held,
+                      best.peak_held == 1 ? "" : "es");
   if (common != nullptr) text += fmt::format(", {}'s {:.6g}", common->entry->name, common->peak_held);
   if (request.memory_limit) text += fmt::format(", allowed are {:.6g}", *request.memory_limit);
   return text;
