@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "schedule/pass_run.h"
 #include "troika/base/error.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/liveness.h"
@@ -37,85 +38,12 @@ void for_each_request(std::string_view name, const Check& check) {
   }
 }
 
-// What is wrong with a schedule, "" if nothing is. On purpose not written with needs() or validate().
-class Executor {
- public:
-  explicit Executor(const Schedule& schedule)
-      : schedule_(schedule), done_(static_cast<size_t>(schedule.num_stages() * schedule.num_micro_batches)) {}
-
-  std::string run() {
-    std::vector<size_t> at(schedule_.lanes.size());
-    size_t left = schedule_.num_actions();
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t lane = 0; lane < at.size(); ++lane) {
-        const Lane& actions = schedule_.lanes[lane];
-        while (at[lane] < actions.size() && ready(actions[at[lane]])) {
-          const Action& action = actions[at[lane]];
-          if (schedule_.lane_of_stage[static_cast<size_t>(action.stage)] != static_cast<int>(lane)) {
-            return fmt::format("{} in lane {}", troika::to_string(action), lane);
-          }
-          if (!finish(action)) return fmt::format("{} twice or out of order", troika::to_string(action));
-          ++at[lane], --left, moved = true;
-        }
-      }
-    }
-    if (left > 0) return fmt::format("{} actions never run", left);
-    for (const Done& each : done_) {
-      if (!each.forward || (schedule_.kind == Kind::train && !(each.input && each.weight))) return "a gap";
-    }
-    return "";
-  }
-
- private:
-  struct Done {
-    bool forward = false, input = false, weight = false;
-  };
-
-  Done& of(int stage, int micro_batch) {
-    return done_[static_cast<size_t>(stage * schedule_.num_micro_batches + micro_batch)];
-  }
-
-  bool ready(const Action& action) {
-    if (action.op == Op::optimizer_step) return true;
-    const int last = schedule_.num_stages() - 1;
-    if (action.op == Op::forward) {
-      return action.stage == 0 || of(action.stage - 1, action.micro_batch).forward;
-    }
-    if (action.op == Op::backward_weight) return of(action.stage, action.micro_batch).input;
-    return of(action.stage, action.micro_batch).forward &&
-           (action.stage == last || of(action.stage + 1, action.micro_batch).input);
-  }
-
-  // False if it was done before, or a later micro-batch of the same stage and kind was.
-  bool finish(const Action& action) {
-    auto [last, first_time] = last_.try_emplace({action.stage, action.op}, action.micro_batch);
-    if (!first_time && last->second >= action.micro_batch) return false;
-    last->second = action.micro_batch;
-    if (action.op == Op::optimizer_step) return true;
-    Done& done = of(action.stage, action.micro_batch);
-    bool fresh = true;
-    if (action.op == Op::forward) fresh = !std::exchange(done.forward, true);
-    if (action.op == Op::backward || action.op == Op::backward_input) {
-      fresh = !std::exchange(done.input, true);
-    }
-    if (action.op == Op::backward || action.op == Op::backward_weight) {
-      fresh = fresh && !std::exchange(done.weight, true);
-    }
-    return fresh;
-  }
-
-  const Schedule& schedule_;
-  std::vector<Done> done_;
-  std::map<std::pair<int, Op>, int> last_;
-};
-
 class CatalogueGrid : public testing::TestWithParam<const char*> {};
 
 TEST_P(CatalogueGrid, EveryPassOnceInAnOrderThatCanRun) {
   const CatalogueEntry& entry = catalogue_entry(GetParam());
   for_each_request(GetParam(), [&](const ScheduleRequest& request, const Schedule& schedule) {
-    ASSERT_EQ(Executor(schedule).run(), "") << to_string(request);
+    ASSERT_EQ(run_passes(schedule, {}).wrong, "") << to_string(request);
     ASSERT_EQ(schedule.num_lanes(), request.lanes);
     ASSERT_EQ(schedule.num_stages(), request.lanes * request.chunks);
     if (!entry.asynchronous) {
@@ -145,7 +73,7 @@ TEST_P(CatalogueGrid, EvaluationRunsTheForwards) {
     const Schedule forward = make_forward_schedule(GetParam(), request);
     ASSERT_EQ(forward.kind, Kind::forward);
     ASSERT_EQ(forward.num_updates, 1);
-    ASSERT_EQ(Executor(forward).run(), "") << to_string(request);
+    ASSERT_EQ(run_passes(forward, {}).wrong, "") << to_string(request);
     ASSERT_EQ(forward.num_actions(), static_cast<size_t>(schedule.num_stages() * schedule.num_micro_batches));
   });
 }
@@ -158,7 +86,7 @@ TEST(CatalogueWhole, EverySmallScheduleRuns) {
         if (entry.name == "pipedream-2bw" && micro_batches < lanes) continue;
         const ScheduleRequest request = {.lanes = lanes, .micro_batches = micro_batches};
         const Schedule schedule = make_schedule(entry.name, request);
-        ASSERT_EQ(Executor(schedule).run(), "") << entry.name << ": " << to_string(request);
+        ASSERT_EQ(run_passes(schedule, {}).wrong, "") << entry.name << ": " << to_string(request);
         ASSERT_TRUE(validate(schedule).valid()) << entry.name << ": " << to_string(request);
         ASSERT_EQ(make_schedule(entry.name, request), schedule) << entry.name << ": " << to_string(request);
       }

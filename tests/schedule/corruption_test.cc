@@ -4,25 +4,19 @@
 
 #include <optional>
 
+#include "schedule/many_schedules.h"
 #include "schedule/naive_run.h"
 #include "support/fuzz.h"
 #include "troika/base/error.h"
-#include "troika/schedule/catalogue.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/schedule_text.h"
 
 namespace troika {
 namespace {
 
-constexpr int kMostLanes = 4, kMostMicroBatches = 6;
 constexpr int kOfEachKind = 5;  // corruptions per schedule
 
-struct Case {
-  std::string name;
-  Schedule schedule;
-};
-
-void add_forms(const std::string& name, const Schedule& schedule, std::vector<Case>& cases) {
+void add_forms(const std::string& name, const Schedule& schedule, std::vector<NamedSchedule>& cases) {
   cases.push_back({name, schedule});
   cases.push_back({name + ", whole step", whole_step(schedule)});
   if (schedule.num_micro_batches % 2 == 0) {
@@ -34,29 +28,9 @@ void add_forms(const std::string& name, const Schedule& schedule, std::vector<Ca
   }
 }
 
-std::vector<Case> make_cases() {
-  std::vector<Case> cases;
-  for (const CatalogueEntry& entry : catalogue()) {
-    for (int lanes = 1; lanes <= kMostLanes; ++lanes) {
-      for (int micro_batches = 1; micro_batches <= kMostMicroBatches; ++micro_batches) {
-        ScheduleRequest request;
-        request.lanes = lanes;
-        request.micro_batches = micro_batches;
-        std::optional<Schedule> schedule;
-        try {
-          schedule = make_schedule(entry.name, request);
-        } catch (const UsageError&) {
-          continue;  // some can't be made for these numbers
-        }
-        add_forms(fmt::format("{} {}x{}", entry.name, lanes, micro_batches), *schedule, cases);
-      }
-    }
-  }
-  add_forms("skip edges",
-            parse_schedule("# kind=train micro_batches=2 edges=0>1,0>2,1>2,1>3,2>3 versions=1,1,1,1\n"
-                           "0F0 0F1 0B0 0B1\n1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1\n3F0 3B0 3F1 3B1\n",
-                           "test"),
-            cases);
+std::vector<NamedSchedule> make_cases() {
+  std::vector<NamedSchedule> cases;
+  for (const auto& [name, schedule] : many_schedules()) add_forms(name, schedule, cases);
   return cases;
 }
 

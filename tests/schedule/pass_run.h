@@ -1,6 +1,6 @@
-// A second opinion on schedules of F, I and W with any stages per lane: do all passes run once, in order, how
-// long does it take, how much is held. On purpose written with nothing of the product but the types; quicker
-// than support/naive_simulation.h, for tests that try thousands of orders.
+// A second opinion on schedules of passes in a chain of stages: do all passes run once, in order, how long
+// does it take, how much is held. On purpose written with nothing of the product but the types; quicker than
+// support/naive_simulation.h, for tests that try thousands of orders.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,7 +29,8 @@ inline std::string describe(const ScheduleRequest& request) {
 inline int lane_peak_held(const Lane& lane) {
   int held = 0, peak = 0;
   for (const Action& action : lane) {
-    held += action.op == Op::forward ? 1 : action.op == Op::backward_weight ? -1 : 0;
+    if (action.op == Op::forward) ++held;
+    if (action.op == Op::backward || action.op == Op::backward_weight) --held;
     peak = std::max(peak, held);
   }
   return peak;
@@ -50,13 +51,16 @@ inline PassRun run_passes(const Schedule& schedule, const PassTimes& times) {
       const Lane& lane = schedule.lanes[here];
       for (; at[here] < lane.size(); ++at[here]) {
         const Action& action = lane[at[here]];
-        const int kind = action.op == Op::forward ? 0 : action.op == Op::backward_input ? 1 : 2;
+        if (action.op == Op::optimizer_step) continue;
+        const bool whole = action.op == Op::backward;
+        const int kind = action.op == Op::forward ? 0 : whole || action.op == Op::backward_input ? 1 : 2;
         if (kind == 2 && action.op != Op::backward_weight) return {"another kind of action"};
         const auto stage = static_cast<size_t>(action.stage);
         if (schedule.lane_of_stage[stage] != static_cast<int>(here)) return {"another lane's stage"};
         std::vector<double>& mine = ends[kind][stage];
         const auto micro_batch = static_cast<size_t>(action.micro_batch);
         if (micro_batch != mine.size() || mine.size() == count) return {"out of order, or twice"};
+        if (whole && micro_batch != ends[2][stage].size()) return {"out of order, or twice"};
         double from = free[here];
         if (kind > 0 && ends[kind - 1][stage].size() <= micro_batch) break;
         const size_t neighbour = kind == 0 ? stage - 1 : stage + 1;  // wraps around where there is none
@@ -67,13 +71,18 @@ inline PassRun run_passes(const Schedule& schedule, const PassTimes& times) {
         }
         if (at[here] == 0) begin[here] = from;
         free[here] = from + (kind == 0 ? times.forward_s : kind == 1 ? times.input_s : times.weight_s);
+        if (whole) ends[2][stage].push_back(free[here] += times.weight_s);
         mine.push_back(free[here]);
         moved = true;
       }
     }
   }
-  for (size_t stage = 0; stage < stages; ++stage) {
-    if (ends[2][stage].size() < count) return {"lanes wait for each other, or passes are missing"};
+  const auto& last = ends[schedule.kind == Kind::forward ? 0 : 2];
+  for (size_t here = 0; here < lanes; ++here) {
+    if (at[here] < schedule.lanes[here].size()) return {"lanes wait for each other"};
+  }
+  for (const std::vector<double>& of_stage : last) {
+    if (of_stage.size() < count) return {"passes are missing"};
   }
   for (size_t here = 0; here < lanes; ++here) {
     run.cost = std::max(run.cost, free[here] - begin[here]);
