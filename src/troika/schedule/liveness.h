@@ -8,7 +8,8 @@
 
 namespace troika {
 
-/// Peaks of one lane in whole-lane micro-batches: an activation of one of its V stages counts 1 / V.
+/// Peaks of one lane in whole-lane micro-batches: an activation of one of its V stages counts 1 / V, also of
+/// a recomputed stage (what that saves is a matter of bytes, which are not known here).
 struct LanePeaks {
   double activations = 0;     // forward started, backward or its input part not ended
   double weight_pending = 0;  // input part ended, weight part not
