@@ -192,6 +192,7 @@ TEST(ScheduleUsage, WrongWordsAndNumbers) {
       {{"simulate", "1f1b", "--load", "nan"}, "--load"},
       {{"compare", "--memory-limit", "0"}, "--memory-limit"},
       {{"check", "-", "--memory-limit", "nan"}, "--memory-limit"},
+      {{"check", "-", "--memory-limit", "inf"}, "at most 1e+15"},
       {{"draw", "1f1b", "--recompute", "4"}, "--recompute"},
       {{"draw", "1f1b", "--format", "png"}, "--format"},
       {{"draw", "1f1b", "--format", "svg", "--json"}, "--json"},

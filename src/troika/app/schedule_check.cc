@@ -4,6 +4,7 @@
 #include "troika/app/commands.h"
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_file.h"
+#include "troika/app/schedule_options.h"
 #include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/base/error.h"
@@ -38,9 +39,7 @@ ValidateOptions limits_of(const CheckOptions& options) {
   if (options.blocking && options.buffer_depth) {
     fail_usage("--blocking is --buffer-depth 0: give one of them");
   }
-  if (options.memory_limit && !(*options.memory_limit > 0 && *options.memory_limit < 1e15)) {
-    fail_usage("--memory-limit: expected more than 0 micro-batches, got {}", *options.memory_limit);
-  }
+  check_memory_limit(options.memory_limit);
   limits.memory_limit = options.memory_limit;
   if (options.buffer_depth) limits.buffer_depth = *options.buffer_depth;
   if (options.blocking) limits.buffer_depth = 0;

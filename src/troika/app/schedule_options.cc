@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kMostOfOne = 1'000'000;  // stages, micro-batches; make_schedule() limits their product
 constexpr double kLongest = 1e15;      // seconds
+constexpr double kMostHeld = 1e15;     // micro-batches
 
 double time_or(const std::optional<double>& given, const char* option, double otherwise) {
   if (!given) return otherwise;
@@ -42,6 +43,8 @@ PassTimes mean_times(const CostModel& costs) {
 CostModel unit_costs(const Schedule& schedule, const ScheduleOptions& options, const PassTimes& times) {
   CostModel costs;
   costs.link.latency_s = times.message_s;
+  std::vector<int> stages_of_lane(schedule.lanes.size());
+  for (const int lane : schedule.lane_of_stage) ++stages_of_lane[static_cast<size_t>(lane)];
   for (const int lane : schedule.lane_of_stage) {
     StageCost cost;
     cost.forward_s = times.forward_s;
@@ -50,7 +53,7 @@ CostModel unit_costs(const Schedule& schedule, const ScheduleOptions& options, c
     cost.load_s = options.load.value_or(0);
     cost.reduce_s = options.reduce.value_or(0);
     cost.update_s = options.update.value_or(0);
-    cost.activation_bytes = 1.0 / static_cast<double>(std::ranges::count(schedule.lane_of_stage, lane));
+    cost.activation_bytes = 1.0 / stages_of_lane[static_cast<size_t>(lane)];
     cost.weight_pending_bytes = cost.activation_bytes;
     costs.stages.push_back(cost);
   }
@@ -194,10 +197,16 @@ ScheduleRequest request_of(const ScheduleOptions& options) {
   request.chunks = options.chunks.value_or(0);
   request.updates = options.updates.value_or(0);
   request.memory_limit = options.memory_limit;
-  if (options.memory_limit && !(*options.memory_limit > 0 && *options.memory_limit <= kLongest)) {
-    fail_usage("--memory-limit: expected more than 0 micro-batches, got {}", *options.memory_limit);
-  }
+  check_memory_limit(options.memory_limit);
   return request;
+}
+
+void check_memory_limit(const std::optional<double>& limit) {
+  if (!limit || (*limit > 0 && *limit <= kMostHeld)) return;
+  fail_usage(
+      "--memory-limit: expected more than 0 micro-batches, at most {:g}, got {}; without it there is no "
+      "limit",
+      kMostHeld, *limit);
 }
 
 PassTimes pass_times(const ScheduleOptions& options) {

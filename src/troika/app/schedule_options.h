@@ -35,6 +35,9 @@ void add_json_option(CLI::App& command, ScheduleOptions& options);
 /// The numbers that were given, or the defaults: 4 stages, 8 micro-batches.
 ScheduleRequest request_of(const ScheduleOptions& options);
 
+/// Throws UsageError for a --memory-limit that is none.
+void check_memory_limit(const std::optional<double>& limit);
+
 /// Throws UsageError for a time that is none, and for a backward that is given twice.
 PassTimes pass_times(const ScheduleOptions& options);
 

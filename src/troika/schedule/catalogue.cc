@@ -85,8 +85,10 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
   const auto forwards =
       static_cast<double>(whole.lanes) * whole.chunks * whole.micro_batches * std::max(1, whole.updates);
   if (forwards > static_cast<double>(kMostForwards)) {
-    fail_usage("{} stages of {} chunks times {} micro-batches: expected at most {} forwards altogether",
-               whole.lanes, whole.chunks, whole.micro_batches, with_commas(kMostForwards));
+    fail_usage(
+        "{}: {} lanes x {} stage{} per lane x {} micro-batches{}: expected at most {} forwards altogether",
+        entry.name, whole.lanes, whole.chunks, whole.chunks == 1 ? "" : "s", whole.micro_batches,
+        whole.updates > 1 ? fmt::format(" x {} updates", whole.updates) : "", with_commas(kMostForwards));
   }
   return entry.make(whole);
 }
