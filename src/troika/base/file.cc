@@ -129,8 +129,8 @@ std::string read_text(const Path& path) {
 void write_whole(const Path& path, std::string_view content) {
   const auto bytes = std::as_bytes(std::span(content));
   std::error_code error;
-  if (std::filesystem::is_other(path,
-                                error)) {  // a device or a pipe takes what comes; renaming would replace it
+  // A device or a pipe takes what comes; renaming would replace it.
+  if (std::filesystem::is_other(path, error)) {
     return write_all(open_or_fail(path, O_WRONLY, "open"), bytes, path);
   }
   const Path target = end_of_links(path);
