@@ -89,10 +89,14 @@ std::string on_terminal() {
 
 TEST(ScheduleDraw, ColoursAreForTerminals) {
   ::unsetenv("NO_COLOR");
+  ::setenv("TERM", "xterm-256color", 1);
   EXPECT_TRUE(contains(on_terminal(), "\x1b["));
   ::setenv("NO_COLOR", "1", 1);
   EXPECT_FALSE(contains(on_terminal(), "\x1b["));
   ::unsetenv("NO_COLOR");
+  ::setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(contains(on_terminal(), "\x1b["));
+  ::unsetenv("TERM");
 }
 
 TEST(ScheduleDraw, FilesAreWrittenByTheirEnding) {

@@ -48,10 +48,13 @@ int width_of_output(const DrawOptions& options) {
   return 100;
 }
 
-// no-color.org's rule: set and not empty.
+// NO_COLOR counts if it is set and not empty, as in other programs.
 bool colours() {
   const char* const no_colour = std::getenv("NO_COLOR");
-  return ::isatty(STDOUT_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
+  const char* const terminal = std::getenv("TERM");
+  const bool wanted = no_colour == nullptr || *no_colour == '\0';
+  const bool able = terminal == nullptr || std::string_view(terminal) != "dumb";
+  return wanted && able && ::isatty(STDOUT_FILENO) != 0;
 }
 
 std::string format_of_file(const std::string& path) {
