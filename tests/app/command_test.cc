@@ -43,6 +43,8 @@ TEST(Command, WrongWordsAreNamedWithTheNearest) {
       {{"train", "x.toml", "--ranks", "many"}, "many"},
       {{"train", "x.toml", "--ranks", "0"}, "--ranks"},
       {{"train", "x.toml", "--weights", "own"}, "--weights"},
+      {{"train", "x.toml", "--deadline", "0"}, "--deadline"},
+      {{"train", "x.toml", "--deadline", "nan"}, "--deadline"},
       {{"pack"}, "required"},
       {{"data"}, "ubcommand"},
       {{"data", "hed", "x"}, "\"head\""},

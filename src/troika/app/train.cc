@@ -1,4 +1,7 @@
 // troika train, verify, demo: their command lines. What they do is in app_train.
+#include <cmath>
+#include <cstdlib>
+
 #include "troika/app/commands.h"
 #include "troika/app/plugin.h"
 #include "troika/base/request.h"
@@ -24,7 +27,10 @@ void add_recipe_options(CLI::App& command, Request& request) {
   command
       .add_option("--deadline", request.deadline,
                   "Seconds without a sign of life before a rank counts as silent")
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(CLI::Range(0.1, 1e6))
+      ->check([](const std::string& text) {  // a range lets it through: it is neither less nor more
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number of seconds" : "";
+      });
   command.add_flag("--json", request.json,
                    "Print one JSON object on standard output, and nothing else there");
   command.add_flag("--quiet", request.quiet, "No progress");
