@@ -84,9 +84,10 @@ if(TROIKA_WITH_TORCH)
 endif()
 
 # troika_test(FOLDER SOURCES files... [TORCH] [LINKS targets...]): one program per folder, one ctest entry per
-# case, the label is the folder's name.
+# case, the label is the folder's name. A TORCH one links libtroika_train, or only the folders named by FLOORS: then
+# it builds without the others, which take minutes.
 function(troika_test folder)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH" "TIMEOUT" "SOURCES;LINKS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH" "TIMEOUT" "SOURCES;LINKS;LABELS;FLOORS")
   if(ARG_TORCH AND NOT TROIKA_WITH_TORCH)
     return()
   endif()
@@ -99,7 +100,12 @@ function(troika_test folder)
   target_compile_definitions(${target} PRIVATE TROIKA_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TROIKA_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${target} PRIVATE troika GTest::gtest_main ${ARG_LINKS})
   if(ARG_TORCH)
-    target_link_libraries(${target} PRIVATE troika_train)
+    if(ARG_FLOORS)
+      list(TRANSFORM ARG_FLOORS PREPEND floor_)
+      target_link_libraries(${target} PRIVATE ${ARG_FLOORS})
+    else()
+      target_link_libraries(${target} PRIVATE troika_train)
+    endif()
     set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   endif()
   gtest_discover_tests(${target} TEST_PREFIX "${folder}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
