@@ -115,19 +115,13 @@ bool can_be_made(const CatalogueEntry& entry, const ScheduleRequest& request, Sc
 
 class Catalogue : public testing::TestWithParam<std::string> {};
 
-std::vector<std::string> names() {
-  std::vector<std::string> all;
-  for (const CatalogueEntry& entry : catalogue()) all.emplace_back(entry.name);
-  return all;
-}
-
 std::string with_underscores(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::ranges::replace(name, '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(, Catalogue, testing::ValuesIn(names()), with_underscores);
+INSTANTIATE_TEST_SUITE_P(, Catalogue, testing::ValuesIn(catalogue_names()), with_underscores);
 
 // These are searched for the times given, which takes longer than to simulate them.
 bool is_searched(std::string_view name) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "troika/app/commands.h"
+#include "troika/app/output.h"
 #include "troika/app/table.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
@@ -39,7 +40,7 @@ void print_info(const DataRequest& request) {
               {"left_out", dataset.left_out}};
     json["columns"] = Json::array();
     for (const Column& column : dataset.columns) json["columns"].push_back(column_json(column));
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return;
   }
   Table table({"column", "type", "nulls", "min", "max", "mean"}, {false, false, true, true, true, true});
@@ -133,8 +134,7 @@ void check(const DataRequest& request) {
   const Dataset dataset = open_dataset(request.dataset);
   check_dataset(dataset);
   if (request.json) {
-    fmt::print("{}\n",
-               Json{{"valid", true}, {"rows", dataset.rows}, {"bytes", stored_bytes(dataset)}}.dump(2));
+    print_json(Json{{"valid", true}, {"rows", dataset.rows}, {"bytes", stored_bytes(dataset)}});
   } else {
     fmt::print("{}: good; {} rows, {}, every checksum agrees\n", request.dataset, with_commas(dataset.rows),
                human_bytes(static_cast<double>(stored_bytes(dataset))));

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "troika/app/commands.h"
+#include "troika/app/output.h"
 #include "troika/app/table.h"
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
@@ -145,7 +146,7 @@ void run_pack(const PackRequest& request) {
   const Sniff sniff = sniff_csv(request.files.front());
   if (request.sniff) {
     if (request.json)
-      fmt::print("{}\n", sniff_json(sniff).dump(2));
+      print_json(sniff_json(sniff));
     else
       fmt::print("{}", sniff_table(sniff, request.files.front()));
     return;
@@ -171,7 +172,7 @@ void run_pack(const PackRequest& request) {
     });
   }
   if (!request.quiet) fmt::print(stderr, "\n{}", summary(report, request.output));
-  if (request.json) fmt::print("{}\n", report_json(report).dump(2));
+  if (request.json) print_json(report_json(report));
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "troika/app/commands.h"
+#include "troika/app/output.h"
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_file.h"
 #include "troika/app/schedule_options.h"
-#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"

@@ -1,8 +1,8 @@
 // troika schedule compare: all schedules for the same work, and which one to take.
 #include <nlohmann/json.hpp>
 
+#include "troika/app/output.h"
 #include "troika/app/schedule.h"
-#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/app/table.h"
 #include "troika/base/error.h"

@@ -6,10 +6,12 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
+#include "troika/app/output.h"
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_costs.h"
-#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/base/error.h"
 #include "troika/base/file.h"
@@ -72,7 +74,26 @@ std::string format_of_file(const std::string& path) {
       path);
 }
 
-Subject subject_to_draw(const DrawOptions& options, const std::string& name) {
+// A schedule and, once somebody asks, its trace: some forms need none, some outputs need it twice.
+class Drawing {
+ public:
+  explicit Drawing(Subject subject) : subject_(std::move(subject)) {}
+  const Subject& subject() const { return subject_; }
+  const Trace& trace() {
+    if (!trace_) trace_ = simulate(subject_.schedule, subject_.costs);
+    return *trace_;
+  }
+  Trace trace_with_memory() { return with_memory(subject_.schedule, subject_.costs, trace()); }
+  Summary summary() { return summarize(subject_.schedule, trace()); }
+  std::string numbers() { return summary_text(subject_, summary()); }
+  std::string csv() { return to_torch_csv(subject_.schedule, &subject_.notes); }
+
+ private:
+  Subject subject_;
+  std::optional<Trace> trace_;
+};
+
+Drawing drawing_of(const DrawOptions& options, const std::string& name) {
   ScheduleOptions one = options;
   one.subject = name;
   Subject subject = subject_of(one);
@@ -81,53 +102,46 @@ Subject subject_to_draw(const DrawOptions& options, const std::string& name) {
   } else if (options.messages && !subject.schedule.stated.messages) {
     subject.schedule = with_messages(subject.schedule);
   }
-  return subject;
+  return Drawing(std::move(subject));
 }
 
-Trace traced(const Subject& subject) { return simulate(subject.schedule, subject.costs); }
-
-std::string numbers(const Subject& subject, const Trace& trace) {
-  return summary_text(subject, summarize(subject.schedule, trace));
-}
-
-std::string timelines(const std::vector<Subject>& subjects, const DrawOptions& options) {
+std::string timelines(std::vector<Drawing>& drawings, const DrawOptions& options) {
   TextOptions look;
   look.width = width_of_output(options);
   look.colour = options.output.empty() && colours();
   look.lane_name = "lane";
   std::string text;
-  for (const Subject& subject : subjects) {
-    const Trace trace = traced(subject);
-    look.seconds = subject.measured;
-    text += fmt::format("{}{}\n{}", text.empty() ? "" : "\n", heading(subject), draw_text(trace, look));
+  for (Drawing& drawing : drawings) {
+    look.seconds = drawing.subject().measured;
+    text += fmt::format("{}{}\n{}", text.empty() ? "" : "\n", heading(drawing.subject()),
+                        draw_text(drawing.trace(), look));
     if (!text.ends_with('\n')) text += '\n';
-    text += numbers(subject, trace);
+    text += drawing.numbers();
   }
   return text;
 }
 
-std::string figure(const std::vector<Subject>& subjects) {
+std::string figure(std::vector<Drawing>& drawings) {
   std::vector<Trace> traces;
   std::vector<std::string> titles;
-  for (const Subject& subject : subjects) {
-    traces.push_back(with_memory(subject.schedule, subject.costs, traced(subject)));
-    titles.push_back(heading(subject));
+  for (Drawing& drawing : drawings) {
+    traces.push_back(drawing.trace_with_memory());
+    titles.push_back(heading(drawing.subject()));
   }
-  return draw_svg(traces, titles, {.lane_name = "lane", .seconds = subjects.front().measured});
+  return draw_svg(traces, titles, {.lane_name = "lane", .seconds = drawings.front().subject().measured});
 }
 
-std::string content(const std::string& format, const DrawOptions& options, std::vector<Subject>& subjects) {
-  if (format == "timeline") return timelines(subjects, options);
-  if (format == "svg") return figure(subjects);
-  if (subjects.size() > 1) {
+std::string content(const std::string& format, const DrawOptions& options, std::vector<Drawing>& drawings) {
+  if (format == "timeline") return timelines(drawings, options);
+  if (format == "svg") return figure(drawings);
+  if (drawings.size() > 1) {
     fail_usage("{} schedules in one picture: only a timeline or an SVG figure has room for more than one",
-               subjects.size());
+               drawings.size());
   }
-  Subject& subject = subjects.front();
-  if (format == "actions") return to_text(subject.schedule);
-  if (format == "csv") return to_torch_csv(subject.schedule, &subject.notes);
-  return chrome_json(with_memory(subject.schedule, subject.costs, traced(subject)), subject.name, "lane") +
-         "\n";
+  Drawing& drawing = drawings.front();
+  if (format == "actions") return to_text(drawing.subject().schedule);
+  if (format == "csv") return drawing.csv();
+  return chrome_json(drawing.trace_with_memory(), drawing.subject().name, "lane") + "\n";
 }
 
 // What is written, and refuses what doesn't go together.
@@ -154,22 +168,22 @@ std::string format_of(const DrawOptions& options) {
 void run_draw(const DrawOptions& options) {
   const bool to_file = !options.output.empty();
   const std::string format = format_of(options);
-  std::vector<Subject> subjects;
-  for (const std::string& name : options.names) subjects.push_back(subject_to_draw(options, name));
+  std::vector<Drawing> drawings;
+  for (const std::string& name : options.names) drawings.push_back(drawing_of(options, name));
   std::string text;
-  if (to_file || !options.json) text = content(format, options, subjects);
+  if (to_file || !options.json) text = content(format, options, drawings);
   if (to_file) write_whole(options.output, text);
   if (options.json) {
-    const Subject& subject = subjects.front();
-    auto json = summary_json(subject, summarize(subject.schedule, traced(subject)));
+    Drawing& drawing = drawings.front();
+    auto json = summary_json(drawing.subject(), drawing.summary());
     if (to_file) json["output"] = options.output;
     return print_json(json);
   }
-  for (const Subject& subject : subjects) print_notes(subject.notes);
+  for (const Drawing& drawing : drawings) print_notes(drawing.subject().notes);
   if (!to_file) return print_out(text);
   std::string summary;
-  for (const Subject& subject : subjects) {
-    summary += fmt::format("{}\n{}", heading(subject), numbers(subject, traced(subject)));
+  for (Drawing& drawing : drawings) {
+    summary += fmt::format("{}\n{}", heading(drawing.subject()), drawing.numbers());
   }
   print_out(fmt::format("{}{}: written\n", summary, options.output));
 }

@@ -57,8 +57,7 @@ bool looks_like_csv(std::string_view text) {
     fail_usage("there is no file {}, and no schedule is called that (troika schedule list)",
                printable(word, 200));
   }
-  std::vector<std::string> names;
-  for (const CatalogueEntry& entry : catalogue()) names.emplace_back(entry.name);
+  const std::vector<std::string> names = catalogue_names();
   fail_usage("\"{}\" is neither a file nor a schedule{}; the schedules are {}", printable(word, 60),
              did_you_mean(word, names), fmt::join(names, ", "));
 }

@@ -1,9 +1,9 @@
 // troika schedule list: what there is.
 #include <nlohmann/json.hpp>
 
+#include "troika/app/output.h"
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_options.h"
-#include "troika/app/schedule_output.h"
 #include "troika/base/error.h"
 
 namespace troika {

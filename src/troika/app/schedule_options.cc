@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "troika/app/output.h"
 #include "troika/app/schedule_costs.h"
 #include "troika/app/schedule_file.h"
-#include "troika/app/schedule_output.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/schedule/passes.h"
@@ -43,8 +43,7 @@ PassTimes mean_times(const CostModel& costs) {
 CostModel unit_costs(const Schedule& schedule, const ScheduleOptions& options, const PassTimes& times) {
   CostModel costs;
   costs.link.latency_s = times.message_s;
-  std::vector<int> stages_of_lane(schedule.lanes.size());
-  for (const int lane : schedule.lane_of_stage) ++stages_of_lane[static_cast<size_t>(lane)];
+  const std::vector<int> stages_of_lane = stages_per_lane(schedule);
   for (const int lane : schedule.lane_of_stage) {
     StageCost cost;
     cost.forward_s = times.forward_s;
@@ -120,6 +119,12 @@ Subject made_or_read(const ScheduleOptions& options, const std::optional<CostTab
   return subject;
 }
 
+auto seconds_adder(CLI::App& command) {
+  return [&command](const char* name, std::optional<double>& value, const std::string& what) {
+    command.add_option(name, value, what)->type_name("S")->check(any_number());
+  };
+}
+
 bool any_stage(const CostModel& costs, double StageCost::*field) {
   return std::ranges::any_of(costs.stages, [&](const StageCost& stage) { return stage.*field > 0; });
 }
@@ -158,9 +163,7 @@ void add_size_options(CLI::App& command, ScheduleOptions& options) {
 }
 
 void add_time_options(CLI::App& command, ScheduleOptions& options, const std::string& of) {
-  const auto add = [&](const char* name, std::optional<double>& value, const std::string& what) {
-    command.add_option(name, value, what)->type_name("S")->check(any_number());
-  };
+  const auto add = seconds_adder(command);
   add("--forward", options.forward, "Time of a forward of " + of + " (default 1)");
   add("--input", options.input, "Of the backward's part for the input (default 1)");
   add("--weight", options.weight, "Of its part for the weights (default 1)");
@@ -172,9 +175,7 @@ void add_step_options(CLI::App& command, ScheduleOptions& options) {
   command.add_option("--costs", options.costs, "Measured costs instead of the times; see below")
       ->type_name("FILE.json")
       ->check(some_name());
-  const auto add = [&](const char* name, std::optional<double>& value, const char* what) {
-    command.add_option(name, value, what)->type_name("S")->check(any_number());
-  };
+  const auto add = seconds_adder(command);
   add("--load", options.load, "State the loads of each micro-batch, of this time");
   add("--reduce", options.reduce, "State each stage's reduction of gradients, of this time");
   add("--update", options.update, "State each stage's optimizer step, of this time");

@@ -32,12 +32,6 @@ std::string times_of(const Subject& subject) {
   return text;
 }
 
-double largest(const std::vector<LanePeaks>& peaks) {
-  double most = 0;
-  for (const LanePeaks& lane : peaks) most = std::max(most, lane.held);
-  return most;
-}
-
 }  // namespace
 
 std::string percent(double rate) {
@@ -57,8 +51,7 @@ std::string counted(int64_t number, const std::string& thing) {
 }
 
 int chunks_of(const Schedule& schedule) {
-  std::vector<int> count(schedule.lanes.size());
-  for (const int lane : schedule.lane_of_stage) ++count[static_cast<size_t>(lane)];
+  const std::vector<int> count = stages_per_lane(schedule);
   return count.empty() ? 0 : std::ranges::max(count);
 }
 
@@ -74,7 +67,7 @@ std::string heading(const Subject& subject) {
 
 std::string summary_text(const Subject& subject, const Summary& summary) {
   const auto time = [&](double seconds) { return time_text(seconds, subject.measured); };
-  const double most = largest(summary.peaks);
+  const double most = most_held(summary.peaks);
   std::string lanes;
   for (size_t lane = 0; lane < summary.peaks.size(); ++lane) {
     if (summary.peaks[lane].held < most) continue;

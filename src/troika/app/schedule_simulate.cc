@@ -1,9 +1,9 @@
 // troika schedule simulate: the numbers of a schedule.
 #include <algorithm>
 
+#include "troika/app/output.h"
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_costs.h"
-#include "troika/app/schedule_output.h"
 #include "troika/app/schedule_report.h"
 #include "troika/app/table.h"
 #include "troika/base/error.h"

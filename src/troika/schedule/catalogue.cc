@@ -60,12 +60,17 @@ std::span<const CatalogueEntry> catalogue() {
   return entries;
 }
 
-const CatalogueEntry& catalogue_entry(std::string_view name) {
+std::vector<std::string> catalogue_names() {
   std::vector<std::string> names;
+  for (const CatalogueEntry& entry : catalogue()) names.emplace_back(entry.name);
+  return names;
+}
+
+const CatalogueEntry& catalogue_entry(std::string_view name) {
   for (const CatalogueEntry& entry : catalogue()) {
     if (entry.name == name) return entry;
-    names.emplace_back(entry.name);
   }
+  const std::vector<std::string> names = catalogue_names();
   fail_usage("no schedule is called \"{}\"{}; the names are {}", printable(name, 40),
              did_you_mean(name, names), fmt::join(names, ", "));
 }

@@ -52,6 +52,7 @@ struct CatalogueEntry {
 };
 
 std::span<const CatalogueEntry> catalogue();
+std::vector<std::string> catalogue_names();
 
 /// Throws UsageError with the nearest name.
 const CatalogueEntry& catalogue_entry(std::string_view name);

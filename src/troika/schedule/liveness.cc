@@ -34,11 +34,11 @@ double stages_of_lane(const Schedule& schedule, int lane) {
 
 LanePeaks peaks_of(const Lane& lane, Kind kind, double stages) {
   Held now, most;
-  int64_t most_held = 0;
+  int64_t most_at_once = 0;
   const auto look = [&] {
     most.activations = std::max(most.activations, now.activations);
     most.weight_pending = std::max(most.weight_pending, now.weight_pending);
-    most_held = std::max(most_held, now.sum());
+    most_at_once = std::max(most_at_once, now.sum());
   };
   for (const Action& action : lane) {
     now.start(action.op);
@@ -47,21 +47,24 @@ LanePeaks peaks_of(const Lane& lane, Kind kind, double stages) {
     look();
   }
   return {static_cast<double>(most.activations) / stages, static_cast<double>(most.weight_pending) / stages,
-          static_cast<double>(most_held) / stages};
+          static_cast<double>(most_at_once) / stages};
 }
 
 }  // namespace
 
 std::vector<LanePeaks> lane_peaks(const Schedule& schedule) {
-  std::vector<double> stages(schedule.lanes.size(), 0);
-  for (const int lane : schedule.lane_of_stage) {
-    if (lane >= 0 && lane < schedule.num_lanes()) ++stages[static_cast<size_t>(lane)];
-  }
+  const std::vector<int> stages = stages_per_lane(schedule);
   std::vector<LanePeaks> peaks;
   for (size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
-    peaks.push_back(peaks_of(schedule.lanes[lane], schedule.kind, std::max(1.0, stages[lane])));
+    peaks.push_back(peaks_of(schedule.lanes[lane], schedule.kind, std::max(1, stages[lane])));
   }
   return peaks;
+}
+
+double most_held(const std::vector<LanePeaks>& peaks) {
+  double most = 0;
+  for (const LanePeaks& lane : peaks) most = std::max(most, lane.held);
+  return most;
 }
 
 int first_step_above(const Schedule& schedule, int lane, double limit) {

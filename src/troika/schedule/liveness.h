@@ -20,6 +20,9 @@ struct LanePeaks {
 /// One value per lane. Of forward-only schedules: what is held is the one activation at work.
 std::vector<LanePeaks> lane_peaks(const Schedule& schedule);
 
+/// Peak `held` of the fullest lane; 0 without lanes.
+double most_held(const std::vector<LanePeaks>& peaks);
+
 /// The first step of a lane at which what it holds passes `limit` (whole-lane micro-batches), or -1.
 int first_step_above(const Schedule& schedule, int lane, double limit);
 

@@ -11,6 +11,14 @@ size_t Schedule::num_actions() const {
   return count;
 }
 
+std::vector<int> stages_per_lane(const Schedule& schedule) {
+  std::vector<int> count(schedule.lanes.size(), 0);
+  for (const int lane : schedule.lane_of_stage) {
+    if (lane >= 0 && lane < schedule.num_lanes()) ++count[static_cast<size_t>(lane)];
+  }
+  return count;
+}
+
 std::vector<Edge> chain_edges(int stages) {
   std::vector<Edge> edges;
   for (int stage = 0; stage + 1 < stages; ++stage) edges.push_back({stage, stage + 1});

@@ -55,6 +55,9 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+/// How many stages stand in each lane.
+std::vector<int> stages_per_lane(const Schedule& schedule);
+
 /// s -> s+1.
 std::vector<Edge> chain_edges(int stages);
 

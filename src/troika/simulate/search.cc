@@ -53,9 +53,7 @@ Candidate candidate_of(const CatalogueEntry& entry, const SearchRequest& request
   candidate.summary.makespan_s /= windows;
   candidate.summary.cost_s /= windows;
   candidate.summary.messages /= windows;
-  for (const LanePeaks& peaks : candidate.summary.peaks) {
-    candidate.peak_held = std::max(candidate.peak_held, peaks.held);
-  }
+  candidate.peak_held = most_held(candidate.summary.peaks);
   candidate.fits = !request.memory_limit || !less(*request.memory_limit, candidate.peak_held);
   return candidate;
 }

@@ -1,4 +1,4 @@
-// What `troika schedule` says, and checks of the words it is given. Free functions.
+// How commands print, and checks of the words they are given. Free functions.
 #pragma once
 
 #include <CLI/CLI.hpp>

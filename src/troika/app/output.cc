@@ -1,4 +1,4 @@
-#include "troika/app/schedule_output.h"
+#include "troika/app/output.h"
 
 #include <cerrno>
 #include <charconv>
