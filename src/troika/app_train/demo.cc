@@ -70,7 +70,7 @@ struct Demo {
   VerifyResult verified;
   std::optional<Metrics> guess;  // of the column that is the obvious guess of the target
   std::string target, guess_column, picture;
-  int64_t train_rows = 0;
+  int64_t train_samples = 0;
 };
 
 /// Every rank computes with one thread, so that the table compares ranks with ranks; the plain loop with all
@@ -122,7 +122,7 @@ std::string table(const Demo& demo) {
       fmt::format("{:<36}{:>14}{:>14}{:>12}{:>10}\n", "", "s per epoch", "samples/s", "train loss", "speed");
   for (const Row& row : demo.rows) {
     out += fmt::format("{:<36}{:>14.2f}{:>14}{:>12.5f}{:>9.2f}x\n", row.name,
-                       static_cast<double>(demo.train_rows) / row.samples_per_s,
+                       static_cast<double>(demo.train_samples) / row.samples_per_s,
                        with_commas(static_cast<int64_t>(row.samples_per_s)), row.train_loss,
                        row.samples_per_s / demo.rows[0].samples_per_s);
   }
@@ -159,10 +159,11 @@ std::string json_of(const Demo& demo) {
   Json json;
   json["pack"] = demo.pack;
   for (const Row& row : demo.rows) {
-    json["runs"].push_back({{"name", row.name},
-                            {"seconds_per_epoch", static_cast<double>(demo.train_rows) / row.samples_per_s},
-                            {"samples_per_s", row.samples_per_s},
-                            {"train_loss", row.train_loss}});
+    json["runs"].push_back(
+        {{"name", row.name},
+         {"seconds_per_epoch", static_cast<double>(demo.train_samples) / row.samples_per_s},
+         {"samples_per_s", row.samples_per_s},
+         {"train_loss", row.train_loss}});
   }
   json["equal"] = demo.verified.equal;
   json["bitwise"] = demo.verified.bitwise;
@@ -187,7 +188,7 @@ int demo_command(const DemoRequest& request) {
       Json::parse(run_self({"troika", "pack", request.csv, "-o", recipe.data.path, "--overwrite", "--json"}));
 
   const Workload work = workload_with(request, ranks);
-  demo.train_rows = work.train_rows;
+  demo.train_samples = work.train_samples;
   demo.target = work.recipe.data.targets.at(0);
   add_plain_rows(work, cores, demo);
   demo.one = train_with(request, 1);

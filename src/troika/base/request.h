@@ -1,6 +1,6 @@
 // What a command was asked to do, as plain values: `app` reads the command line into them without torch,
-// `app_train` performs them through troika_train, troika_verify and troika_demo (extern "C", take a request,
-// return the exit status, never throw). Values; thread-safe as such.
+// `app_train` performs them through troika_train, troika_verify, troika_predict and troika_demo (extern "C",
+// take a request, return the exit status, never throw). Values; thread-safe as such.
 #pragma once
 
 #include <optional>
@@ -32,6 +32,17 @@ struct TrainRequest : RecipeRequest {
 struct VerifyRequest : RecipeRequest {
   int steps = 3;
   std::string precision = "float64";
+};
+
+struct PredictRequest {
+  std::string run;     // a run directory
+  std::string data;    // a dataset's folder
+  std::string output;  // the CSV to write
+  std::string part =
+      "all";  // "all" | "train" | "validation" | "test": which rows, as the run's recipe splits them
+  bool overwrite = false;  // replace the output
+  bool json = false;
+  bool quiet = false;
 };
 
 struct DemoRequest {

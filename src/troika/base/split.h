@@ -23,4 +23,14 @@ inline Range share(Range whole, int64_t parts, int64_t index) {
   return {begin, begin + each + (index < longer ? 1 : 0)};
 }
 
+/// The piece (micro-batch, rank) of a global batch. Samples are dealt out in units of `unit` consecutive ones
+/// that stay together (a BatchNorm group); the last unit may be smaller.
+inline Range piece_of(Range whole, int64_t micro_batches, int64_t micro_batch, int64_t ranks, int64_t rank,
+                      int64_t unit = 1) {
+  const Range units{0, (whole.size() + unit - 1) / unit};
+  const Range part = share(share(units, micro_batches, micro_batch), ranks, rank);
+  return {std::min(whole.begin + part.begin * unit, whole.end),
+          std::min(whole.begin + part.end * unit, whole.end)};
+}
+
 }  // namespace troika

@@ -39,22 +39,27 @@ struct Split {
   RowSet train, validation, test;
   int64_t null_targets = 0;  // rows left out because their target is null
   std::string description;   // for people: "by time: train up to 2013-10-19, validation ..., test ..."
+  int64_t items() const { return train.count() + validation.count() + test.count(); }
 };
 
 /// How to cut a dataset into train, validation and test; fractions of the rows with a target.
 struct SplitOptions {
-  enum class By { random, time } by = By::random;
+  enum class By { random, time, series } by = By::random;
   double validation = 0.1, test = 0.1;
   std::string time_column =
-      {};             // for By::time: the parts are whole later days (UTC) if there are enough of them
-  uint64_t seed = 0;  // for By::random: membership is a pure function of (seed, row)
+      {};  // for By::time: the parts are whole later days (UTC) if there are enough of them
+  std::vector<std::string> series_columns =
+      {};  // for By::series: a series, as told apart by them, is in one part
+  uint64_t seed =
+      0;  // for By::random: membership is a pure function of (seed, row); By::series: (seed, series)
 };
 
 /// Rows whose target is null are in no part. Throws Error if a part that was asked for ends up empty.
 Split split_rows(const Dataset& dataset, const std::vector<std::string>& targets,
                  const SplitOptions& options);
 
-/// Rows as they lie in the dataset: row i at floats + i * float_columns, ints + i * int_columns.
+/// Rows as they lie in the dataset: row i at floats + i * float_columns, ints + i * int_columns. Items of
+/// several rows lie one after the other, so `rows` is items x span.
 struct RowBuffer {
   std::vector<float> floats;
   std::vector<int64_t> ints;
@@ -65,6 +70,7 @@ struct SourceOptions {
   uint64_t memory_budget_bytes = 0;  // 0: min(25 % of the memory limit, what is free)
   int readers = 1;                   // rank threads that call gather()
   bool shuffle = true;               // false: dataset order (evaluation)
+  int64_t span = 1;  // rows of an item: the one in the row set, and those right after it (windows.h)
 };
 
 class BatchSource {

@@ -231,6 +231,8 @@ Split split_rows(const Dataset& dataset, const std::vector<std::string>& targets
       return splitter.by_random();
     case SplitOptions::By::time:
       return splitter.by_time();
+    case SplitOptions::By::series:
+      fail_usage("a split by series is not in this version; use by = \"random\" or \"time\"");
   }
   TROIKA_ASSERT(false, "a kind of split that isn't known");
 }

@@ -22,8 +22,8 @@ FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype) {
   return buffers;
 }
 
-bool update_slice(const FlatBuffers& buffers, const Optimizer& optimizer, const Update& update,
-                  std::span<const void* const> gradients, const at::Tensor& mean, Range slice) {
+bool update_slice(const FlatBuffers& buffers, const Update& update, std::span<const void* const> gradients,
+                  const at::Tensor& mean, Range slice) {
   UpdateBuffers memory;
   memory.is_double = buffers.weights.scalar_type() == at::kDouble;
   memory.weights = buffers.weights.data_ptr();
@@ -47,7 +47,7 @@ bool update_slice(const FlatBuffers& buffers, const Optimizer& optimizer, const 
       continue;
     if (update.optimizer_steps[i] != step) {
       step = update.optimizer_steps[i];
-      numbers = update_numbers(optimizer, update.weight, step);
+      numbers = update_numbers(update.optimizer, update.weight, step);
     }
     const int64_t lines = (mine.size() + line - 1) / line;
     at::parallel_for(0, lines, kGrainElements / line, [&](int64_t begin, int64_t end) {

@@ -25,6 +25,7 @@ struct StepNumbers {
 };
 
 struct Update {
+  const Optimizer& optimizer;
   std::span<const int64_t> optimizer_steps;  // by parameter, this step included
   double weight = 0;                         // of the global batch
   bool anyone_wants_mean = false;
@@ -85,7 +86,7 @@ FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype);
 /// fused_update of the parameters, or parts of them, that lie in `slice`, on the intra-op threads of this
 /// rank. gradients[i * ranks + r] is rank r's gradient of parameter i, or null; a parameter with none is left
 /// out. `mean` may be undefined. False if a mean gradient is not finite.
-bool update_slice(const FlatBuffers& buffers, const Optimizer& optimizer, const Update& update,
-                  std::span<const void* const> gradients, const at::Tensor& mean, Range slice);
+bool update_slice(const FlatBuffers& buffers, const Update& update, std::span<const void* const> gradients,
+                  const at::Tensor& mean, Range slice);
 
 }  // namespace troika

@@ -50,9 +50,10 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
   if (mean_gradients != nullptr) *mean_gradients = zero_flat(buffers_.layout, options_.dtype);
   if (totals.weight == 0) return {};
   for (size_t i = 0; i < count; ++i) optimizer_steps_[i] += touched[i];
-  const Update update{optimizer_steps_, totals.weight, mean_gradients != nullptr, mean_gradients};
-  update_slice(buffers_, options_.optimizer, update, gradients,
-               mean_gradients != nullptr ? *mean_gradients : at::Tensor(), {0, buffers_.layout.total});
+  const Update update{options_.optimizer, optimizer_steps_, totals.weight, mean_gradients != nullptr,
+                      mean_gradients};
+  update_slice(buffers_, update, gradients, mean_gradients != nullptr ? *mean_gradients : at::Tensor(),
+               {0, buffers_.layout.total});
   return {totals.loss_sum / totals.weight, totals.weight};
 }
 

@@ -17,6 +17,8 @@ class MicroBatchedReference {
   StepResult step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
                   at::Tensor* mean_gradients = nullptr);
 
+  void set_learning_rate(double learning_rate) { options_.optimizer.learning_rate = learning_rate; }
+
   /// As Replica::parameters().
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// Copies; in the order of parameters().

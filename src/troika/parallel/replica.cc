@@ -123,7 +123,8 @@ void Replica::State::fail_for_loss(int bad_rank, std::optional<size_t> bad_piece
 
 StepResult Replica::State::update(const Totals& totals, const StepProbe& probe) {
   for (size_t i = 0; i < optimizer_steps.size(); ++i) optimizer_steps[i] += sync().touched()[i];
-  const Update update{optimizer_steps, totals.weight, totals.anyone_wants_mean, probe.mean_gradients};
+  const Update update{options.optimizer, optimizer_steps, totals.weight, totals.anyone_wants_mean,
+                      probe.mean_gradients};
   {
     const SpanScope span(probe, communicator.rank(), Op::optimizer_step);
     communicator.say("optimizer step", steps + 1);
@@ -197,6 +198,10 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
     return {};
   }
   return s.update(totals, probe);
+}
+
+void Replica::set_learning_rate(double learning_rate) {
+  state_->options.optimizer.learning_rate = learning_rate;
 }
 
 Tensors Replica::evaluate(const Tensors& inputs) {

@@ -27,6 +27,8 @@ struct Batch {
   Tensors inputs;
   at::Tensor target;
   int64_t samples = 0;
+  int64_t first_sample = 0;  // the first one's place in the global batch
+  at::Tensor weights = {};   // of the samples, [samples]; undefined: 1 each
 };
 
 /// Sum of the samples' losses, and the weight to divide by in the end (samples or tokens).
@@ -46,11 +48,16 @@ struct ReplicaOptions {
   uint64_t seed = 0;
   at::ScalarType dtype = at::kFloat;
   int64_t bucket_bytes = 1 << 20;  // replicated
+  double clip_norm = 0;            // the largest norm of the mean gradient over all parameters; 0: any
+  int64_t batch_norm_group = 0;    // consecutive samples of the global batch; 0: the whole batch
+  bool bf16 = false;               // forward's products in bfloat16; weights and sums stay float32
 };
 
 struct StepResult {
-  double loss = 0;    // sample mean over the global batch, before its update, the same on every rank
-  double weight = 0;  // of the global batch
+  double loss = 0;            // sample mean over the global batch, before its update, the same on every rank
+  double weight = 0;          // of the global batch
+  double grad_norm = 0;       // of the mean gradient before clipping; 0 without clip_norm
+  double waited_seconds = 0;  // this rank, for the others
 };
 
 /// What a step leaves behind when someone looks (verify, the picture); null members are not recorded.
@@ -73,6 +80,9 @@ class Replica {
   /// if a gradient is not finite though the loss is (seen while the weights are written, so they have
   /// changed).
   StepResult step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe = {});
+
+  /// From the next step on; every rank sets the same.
+  void set_learning_rate(double learning_rate);
 
   /// Forward without gradient, in evaluation mode; changes nothing.
   Tensors evaluate(const Tensors& inputs);

@@ -53,7 +53,7 @@ class ReplicatedWeights final : public GradientSync {
  public:
   ReplicatedWeights(Communicator& communicator, const ReplicaOptions& options, FlatBuffers buffers,
                     const std::vector<NamedTensor>& parameters)
-      : communicator_(communicator), optimizer_(options.optimizer), parameters_(parameters) {
+      : communicator_(communicator), parameters_(parameters) {
     buffers_ = std::move(buffers);
     is_double_ = options.dtype == at::kDouble;
     sums_ = zero_flat(buffers_.layout, options.dtype);
@@ -109,7 +109,7 @@ class ReplicatedWeights final : public GradientSync {
     std::vector<const void*> sums;
     for (size_t i = 0; i < parameters_.size(); ++i) sums.push_back(touched_[i] != 0 ? place_of(i) : nullptr);
     ++writes_;
-    finite_ = update_slice(buffers_, optimizer_, update, sums, mean, {0, buffers_.layout.total});
+    finite_ = update_slice(buffers_, update, sums, mean, {0, buffers_.layout.total});
   }
 
   bool finish_update(const Update&) override { return finite_; }
@@ -225,7 +225,6 @@ class ReplicatedWeights final : public GradientSync {
   }
 
   Communicator& communicator_;
-  Optimizer optimizer_;
   std::vector<NamedTensor> parameters_;
   bool is_double_ = false;
   at::Tensor sums_;              // flat: this rank's gradients, then the sums over the ranks

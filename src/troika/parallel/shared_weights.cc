@@ -37,10 +37,9 @@ struct Shared {
 
 class SharedWeights final : public GradientSync {
  public:
-  SharedWeights(Communicator& communicator, const Optimizer& optimizer, std::shared_ptr<Shared> shared,
+  SharedWeights(Communicator& communicator, std::shared_ptr<Shared> shared,
                 const std::vector<NamedTensor>& parameters)
       : communicator_(communicator),
-        optimizer_(optimizer),
         shared_(std::move(shared)),
         parameters_(parameters),
         numbers_(static_cast<size_t>(communicator.size())) {
@@ -85,7 +84,7 @@ class SharedWeights final : public GradientSync {
     if (update.anyone_wants_mean) prepare_mean();
     const at::Tensor mean = update.anyone_wants_mean ? shared_->mean : at::Tensor();
     shared_->writes_begun.fetch_add(1, std::memory_order_acq_rel);
-    mine().finite = update_slice(buffers_, optimizer_, update, gradients_, mean, slice_);
+    mine().finite = update_slice(buffers_, update, gradients_, mean, slice_);
     shared_->writes_ended.fetch_add(1, std::memory_order_acq_rel);
   }
 
@@ -125,7 +124,6 @@ class SharedWeights final : public GradientSync {
   }
 
   Communicator& communicator_;
-  Optimizer optimizer_;
   std::shared_ptr<Shared> shared_;
   std::vector<NamedTensor> parameters_;
   std::vector<StepNumbers> numbers_;    // of each rank
@@ -195,8 +193,7 @@ PlacedModel place_shared_weights(Communicator& communicator, const std::vector<L
     communicator.barrier();  // rank 0's handle stays where it is until all have theirs
   }
   if (communicator.rank() != 0) placed = build_on_shared(communicator, layers, options, *shared);
-  placed.sync = std::make_unique<SharedWeights>(communicator, options.optimizer, std::move(shared),
-                                                placed.model->parameters());
+  placed.sync = std::make_unique<SharedWeights>(communicator, std::move(shared), placed.model->parameters());
   return placed;
 }
 

@@ -9,6 +9,7 @@
 
 #include "troika/data/dataset.h"
 #include "troika/data/source.h"
+#include "troika/data/windows.h"
 #include "troika/train/recipe.h"
 
 namespace troika {
@@ -59,14 +60,16 @@ struct TargetColumn {
 struct FeaturePlan {
   std::vector<FloatInput> floats;
   std::vector<CategoryInput> categories;
+  WindowOptions windows;  // not any(): a row is a sample
   TargetKind kind = TargetKind::number;
   std::vector<TargetColumn> targets;  // one, or several numbers
   std::vector<std::string>
       left_out;  // columns that hold no value in any row, dropped because nobody asked for them
   bool operator==(const FeaturePlan&) const = default;
 
-  /// Width of the target array: targets for numbers, 1 otherwise.
-  int64_t target_width() const { return static_cast<int64_t>(targets.size()); }
+  /// Width of the target array: all targets of the first step ahead, then of the second, ... for numbers; 1
+  /// otherwise.
+  int64_t target_width() const { return static_cast<int64_t>(targets.size()) * windows.steps_ahead(); }
 };
 
 /// Chooses encodings and measures mean and deviation in one pass over the training rows. Throws UsageError

@@ -8,8 +8,8 @@
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
 #include "troika/base/random.h"
+#include "troika/base/split.h"
 #include "troika/comm/rank_group.h"
-#include "troika/train/workload.h"
 
 namespace troika {
 namespace {

@@ -15,7 +15,7 @@
 namespace troika {
 
 struct SplitRecipe {
-  std::string by = "random";  // "random" | "time"
+  std::string by = "random";  // "random" | "time" | "series"; the default with windows is "time" or "series"
   double validation = 0.1;
   double test = 0.1;  // train is the rest
   bool operator==(const SplitRecipe&) const = default;
@@ -25,7 +25,15 @@ struct DataRecipe {
   std::string path;                   // the dataset's folder; absolute once parsed
   std::vector<std::string> targets;   // one, or several numbers for a regression
   std::vector<std::string> features;  // empty: every column but the targets and the time column
-  std::string time;                   // the column that orders the rows, for split.by = "time"
+  std::string time;                 // the column that orders the rows, for split.by = "time" and for windows
+  std::vector<std::string> series;  // the columns that tell series apart
+  int64_t window = 0;               // rows that a sample sees; 0: a row is a sample
+  int64_t horizon = 1;              // with a window: rows after it to predict; 0: the window's own last one
+  int64_t stride = 1;               // rows between the starts of two windows
+  double max_gap = 0;               // the largest step of time in a window, in seconds; 0: 1.5 x the median
+  std::optional<int64_t>
+      season;          // rows of a period, for the seasonal baseline; absent: a day, if steps are known
+  std::string weight;  // a column of sample weights; "": 1 each
   SplitRecipe split;
   bool operator==(const DataRecipe&) const = default;
 };
@@ -35,6 +43,7 @@ struct ModelRecipe {
   int64_t width = 128;
   int64_t layers = 2;  // hidden ones
   double dropout = 0;
+  int64_t heads = 0;  // transformer; 0: one for each 16 of width, at least 1
   bool operator==(const ModelRecipe&) const = default;
 };
 
@@ -44,10 +53,17 @@ struct TrainRecipe {
   int64_t batch = 256;              // global: samples of one update, over all ranks
   std::string optimizer = "adamw";  // "sgd" | "adam" | "adamw"
   double learning_rate = 1e-3;
-  double weight_decay = 0;
-  std::string loss;  // "": by the target's type
+  std::string rate_schedule = "none";  // "none" | "cosine" | "linear" | "step" | "exponential"
+  int64_t warmup = 0;                  // steps in which the learning rate grows from 0
+  double weight_decay = 0;             // of matrices; biases and norms have none
+  double clip_norm = 0;                // the largest norm of the gradient; 0: any
+  std::string class_weights;           // "balanced": each class counts the same in all; "": each sample
+  std::string start_from;  // a safetensors file or a run whose weights to begin with; absolute once parsed
+  std::vector<std::string> start_fresh;  // layers that begin with new weights all the same
+  int64_t batch_norm_group = 0;          // samples that BatchNorm normalises together; 0: the whole batch
+  std::string loss;                      // "": by the target's type
   uint64_t seed = 0;
-  std::string precision = "float32";  // "float32" | "float64"
+  std::string precision = "float32";  // "float32" | "float64" | "bf16": float32 with products in bfloat16
   int64_t log_every = 50;
   int64_t checkpoint_every = 0;  // steps; 0: at the end of every epoch only
   int64_t early_stopping = 0;    // epochs without a better validation loss; 0: off

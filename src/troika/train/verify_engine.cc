@@ -4,7 +4,6 @@
 #include "troika/comm/rank_group.h"
 #include "troika/train/verify.h"
 #include "troika/train/verify_pieces.h"
-#include "troika/train/workload.h"
 
 namespace troika {
 namespace {

@@ -49,8 +49,8 @@ Workload prepare(const Recipe& recipe) {
   split.time_column = data.time;
   split.seed = work.recipe.train.seed;
   work.split = split_rows(work.dataset, data.targets, split);
-  work.train_rows = work.split.train.count();
-  if (work.train_rows == 0) fail("{}: no row is left to train on", data.path);
+  work.train_samples = work.split.train.count();
+  if (work.train_samples == 0) fail("{}: no row is left to train on", data.path);
   work.features = plan_features(work.dataset, data, work.split.train);
   work.loss_kind = choose_loss(work.recipe.train.loss, work.features, work.dataset);
   work.loss = make_loss(work.loss_kind);
@@ -102,11 +102,7 @@ Batch make_batch(const Workload& work, const RowBuffer& rows) {
 StepPlace place_of_step(const Workload& work, int64_t step) {
   const int64_t epoch = step / work.steps_per_epoch();
   const int64_t begin = step % work.steps_per_epoch() * work.recipe.train.batch;
-  return {epoch, {begin, std::min(begin + work.recipe.train.batch, work.train_rows)}};
-}
-
-Range piece_of(Range positions, int64_t micro_batches, int64_t micro_batch, int64_t ranks, int64_t rank) {
-  return share(share(positions, micro_batches, micro_batch), ranks, rank);
+  return {epoch, {begin, std::min(begin + work.recipe.train.batch, work.train_samples)}};
 }
 
 }  // namespace troika

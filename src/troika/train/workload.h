@@ -24,10 +24,10 @@ struct Workload {
   LossKind loss_kind = LossKind::mse;
   Loss loss;
   std::vector<Layer> layers;
-  int64_t train_rows = 0;
+  int64_t train_samples = 0;
 
   int ranks() const { return static_cast<int>(*recipe.parallel.ranks); }
-  int64_t steps_per_epoch() const { return (train_rows + recipe.train.batch - 1) / recipe.train.batch; }
+  int64_t steps_per_epoch() const { return (train_samples + recipe.train.batch - 1) / recipe.train.batch; }
   int64_t total_steps() const {
     return recipe.train.steps ? *recipe.train.steps : *recipe.train.epochs * steps_per_epoch();
   }
@@ -56,8 +56,5 @@ struct StepPlace {
   Range positions;
 };
 StepPlace place_of_step(const Workload& work, int64_t step);
-
-/// The positions of piece (micro-batch, rank) of a global batch.
-Range piece_of(Range positions, int64_t micro_batches, int64_t micro_batch, int64_t ranks, int64_t rank);
 
 }  // namespace troika
