@@ -85,9 +85,9 @@ TEST_F(RecipeTest, SettingsGoBeforeTheFile) {
 TEST_F(RecipeTest, UnknownNamesAreNamedWithTheNearest) {
   EXPECT_EQ(message(std::string(kGood) + "bacth = 5\n"),
             "recipe.toml:7: unknown key \"bacth\" in [train] (did you mean \"batch\"?); there are: epochs, "
-            "steps, batch, "
-            "optimizer, learning_rate, weight_decay, loss, seed, precision, log_every, checkpoint_every, "
-            "early_stopping, device, rate_schedule, warmup, clip_norm, batch_norm_group");
+            "steps, batch, optimizer, learning_rate, rate_schedule, warmup, weight_decay, clip_norm, loss, "
+            "class_weights, start_from, start_fresh, batch_norm_group, seed, precision, log_every, "
+            "checkpoint_every, early_stopping, device");
   EXPECT_EQ(
       message(std::string(kGood) + "[modle]\nwidth = 5\n"),
       "recipe.toml:7: unknown section \"modle\" (did you mean \"model\"?); there are: data, model, train, "
@@ -124,14 +124,130 @@ TEST_F(RecipeTest, WrongTypesAndRangesAreNamed) {
 }
 
 TEST_F(RecipeTest, WhatIsNotBuiltYetSaysSo) {
-  EXPECT_EQ(message(std::string(kGood) + "[model]\ntype = \"lstm\"\n"),
-            "recipe.toml:8: model.type = \"lstm\" is not in this version, which has mlp");
-  EXPECT_EQ(message(std::string(kGood) + "clip_norm = 1.0\n"),
-            "recipe.toml:7: train.clip_norm is not in this version");
-  EXPECT_EQ(message(std::string(kGood) + "precision = \"bf16\"\n"),
-            "recipe.toml:7: train.precision = \"bf16\" is not in this version, which has float32, float64");
+  EXPECT_EQ(message(std::string(kGood) + "[model]\ntype = \"gpt\"\n"),
+            "recipe.toml:8: model.type = \"gpt\" is not in this version, which has mlp, lstm, gru, tcn, "
+            "transformer, cnn");
+  EXPECT_EQ(message(std::string(kGood) + "device = \"cuda\"\n"),
+            "recipe.toml:7: train.device = \"cuda\" is not in this version, which has cpu");
+}
+
+constexpr const char* kSeries = R"([data]
+path = "weather"
+target = "temp"
+time = "when"
+series = "origin"
+window = 168
+horizon = 24
+)";
+
+TEST_F(RecipeTest, WindowsAndTheNewSettings) {
+  const Recipe recipe = parse(std::string(kSeries) + R"(max_gap = 5400.5
+season = 24
+stride = 3
+weight = "w"
+[model]
+type = "transformer"
+width = 64
+heads = 4
+[train]
+rate_schedule = "cosine"
+warmup = 100
+clip_norm = 1
+class_weights = "balanced"
+start_from = "../runs/before"
+start_fresh = ["head"]
+precision = "bf16"
+[parallel]
+mesh = "auto"
+)");
+  EXPECT_EQ(recipe.data.series, std::vector<std::string>{"origin"});
+  EXPECT_EQ(recipe.data.window, 168);
+  EXPECT_EQ(recipe.data.horizon, 24);
+  EXPECT_EQ(recipe.data.stride, 3);
+  EXPECT_EQ(recipe.data.max_gap, 5400.5);
+  EXPECT_EQ(recipe.data.season, 24);
+  EXPECT_EQ(recipe.data.weight, "w");
+  EXPECT_EQ(recipe.data.split.by, "time");
+  EXPECT_EQ(recipe.model.heads, 4);
+  EXPECT_EQ(recipe.train.rate_schedule, "cosine");
+  EXPECT_EQ(recipe.train.warmup, 100);
+  EXPECT_EQ(recipe.train.clip_norm, 1);
+  EXPECT_EQ(recipe.train.class_weights, "balanced");
+  EXPECT_EQ(recipe.train.start_from,
+            std::filesystem::weakly_canonical(folder_.path() / "../runs/before").string());
+  EXPECT_EQ(recipe.train.start_fresh, std::vector<std::string>{"head"});
+  EXPECT_EQ(recipe.train.precision, "bf16");
+  EXPECT_FALSE(recipe.parallel.mesh);
+  EXPECT_EQ(parse(to_toml(recipe)), recipe);
+  Recipe cnn = recipe;
+  cnn.model = {"cnn", 32, 3, 0.1, 0};
+  cnn.train.batch_norm_group = 16;
+  cnn.data.split.by = "series";
+  EXPECT_EQ(parse(to_toml(cnn)), cnn);
+}
+
+TEST_F(RecipeTest, WindowsAreSplitByTimeOrSeriesUnlessToldOtherwise) {
+  const std::string bare = "[data]\npath = \"x\"\ntarget = \"y\"\nwindow = 8\nhorizon = 2\n";
+  EXPECT_EQ(parse(bare + "time = \"t\"\n").data.split.by, "time");
+  EXPECT_EQ(parse(bare + "series = [\"a\", \"b\"]\n").data.split.by, "series");
+  EXPECT_EQ(parse(bare + "series = \"a\"\ntime = \"t\"\nsplit = {test = 0.2}\n").data.split.by, "time");
+  EXPECT_EQ(parse(bare + "stride = 10\nsplit = {by = \"random\"}\n").data.split.by, "random");
+  EXPECT_EQ(parse("[data]\npath = \"x\"\ntarget = \"y\"\ntime = \"t\"\n").data.split.by, "random");
+  EXPECT_EQ(message(bare),
+            "recipe.toml: data.time is missing: windows are split by time, so the column is needed that says "
+            "when a row happened; or set data.series and split = {by = \"series\"}");
+  EXPECT_EQ(message(bare + "time = \"t\"\nstride = 9\nsplit = {by = \"random\"}\n"),
+            "recipe.toml:8: data.split.by = \"random\" with data.stride = 9 would put the same rows into "
+            "several parts: use \"time\" or \"series\", or a stride of at least window + horizon = 10");
+  EXPECT_EQ(
+      message(std::string("[data]\npath = \"x\"\ntarget = \"y\"\nsplit = {by = \"series\"}\n")),
+      "recipe.toml:4: data.split.by = \"series\" needs data.series: the columns that tell series apart");
+}
+
+TEST_F(RecipeTest, KeysThatMeanNothingHereSaySo) {
+  const std::string data = "[data]\npath = \"x\"\ntarget = \"y\"\n";
+  const std::string windows =
+      "is used with windows only: set data.window to the rows that a sample sees, or "
+      "leave it out";
+  EXPECT_EQ(message(data + "stride = 2\n"), "recipe.toml:4: data.stride " + windows);
+  EXPECT_EQ(message(data + "horizon = 2\n"), "recipe.toml:4: data.horizon " + windows);
+  EXPECT_EQ(message(data + "season = 24\n"), "recipe.toml:4: data.season " + windows);
+  EXPECT_EQ(message(data + "max_gap = 24\n"), "recipe.toml:4: data.max_gap " + windows);
+  EXPECT_EQ(message(data, {"data.stride=2"}), "--set data.stride=2: data.stride " + windows);
+  EXPECT_EQ(message(data + "series = \"a\"\n"),
+            "recipe.toml:4: data.series is used with data.window, or with split = {by = \"series\"}, only");
+  EXPECT_EQ(message(data + "window = 3\nseries = \"a\"\nmax_gap = 60\n"),
+            "recipe.toml:6: data.max_gap needs data.time: the column that says how far apart rows are");
+  EXPECT_EQ(message(data + "window = 3\ntime = \"t\"\nhorizon = 0\nfeatures = [\"a\", \"y\"]\n"),
+            "recipe.toml:7: data.features holds the target \"y\", and data.horizon is 0: the model would be "
+            "given the answer");
+  EXPECT_EQ(parse(data + "window = 3\ntime = \"t\"\nfeatures = [\"a\", \"y\"]\n").data.features.size(), 2U);
+  EXPECT_EQ(message(data + "weight = \"y\"\n"), "recipe.toml:4: data.weight is the target \"y\"");
+  EXPECT_EQ(message(data + "time = \"y\"\n"), "recipe.toml:4: data.time is the target \"y\"");
   EXPECT_EQ(message(std::string(kGood) + "[model]\nheads = 2\n"),
             "recipe.toml:8: model.heads is not used by the mlp");
+  EXPECT_EQ(message(std::string(kSeries) + "[model]\ntype = \"lstm\"\nheads = 2\n"),
+            "recipe.toml:10: model.heads is not used by the lstm");
+  EXPECT_EQ(message(std::string(kSeries) + "[model]\ntype = \"transformer\"\nheads = 3\n"),
+            "recipe.toml:10: model.heads is 3, which doesn't divide model.width = 128");
+  EXPECT_EQ(
+      message(data + "[model]\ntype = \"gru\"\n"),
+      "recipe.toml:5: model.type = \"gru\" needs series: set data.window to the rows that a sample sees "
+      "(mlp and transformer take single rows)");
+  EXPECT_EQ(message(std::string(kGood) + "batch_norm_group = 8\n"),
+            "recipe.toml:7: train.batch_norm_group is not used by the mlp, which has no BatchNorm");
+  EXPECT_EQ(message(std::string(kGood) + "batch_norm_group = 512\n"),
+            "recipe.toml:7: train.batch_norm_group is 512, more than train.batch = 256");
+  EXPECT_EQ(message(std::string(kGood) + "start_fresh = \"head\"\n"),
+            "recipe.toml:7: train.start_fresh needs train.start_from: without it every layer begins with new "
+            "weights");
+  EXPECT_EQ(message(std::string(kGood) + "loss = \"mae\"\nclass_weights = \"balanced\"\n"),
+            "recipe.toml:8: train.class_weights is for classes, and train.loss = \"mae\" is for numbers");
+  EXPECT_EQ(message(std::string(kGood) + "class_weights = \"equal\"\n"),
+            "recipe.toml:7: train.class_weights is \"equal\", expected one of balanced");
+  EXPECT_EQ(message(std::string(kGood) + "rate_schedule = \"cosin\"\n"),
+            "recipe.toml:7: train.rate_schedule is \"cosin\", expected one of none, cosine, linear, step, "
+            "exponential (did you mean \"cosine\"?)");
 }
 
 TEST_F(RecipeTest, BadSettings) {

@@ -181,6 +181,10 @@ void SectionReader::refuse(const std::string& key, const std::string& because) {
   if (take(key) != nullptr) fail_at(key, because);
 }
 
+void SectionReader::only_if(bool holds, const std::string& key, const std::string& because) const {
+  if (!holds && has(key)) fail_at(key, because);
+}
+
 void SectionReader::finish() const {
   if (table_ == nullptr) return;
   for (const auto& [key, node] : *table_) {

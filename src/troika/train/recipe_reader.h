@@ -54,6 +54,8 @@ class SectionReader {
   const toml::table* table(const std::string& key, bool auto_is_fine);
   /// A key that exists in the language of recipes but can't be used here; `because` says why.
   void refuse(const std::string& key, const std::string& because);
+  /// A key that means nothing unless `holds`; `because` says what it would need.
+  void only_if(bool holds, const std::string& key, const std::string& because) const;
   /// Whatever has not been asked for is unknown.
   void finish() const;
 

@@ -43,6 +43,15 @@ std::string to_toml(const Recipe& recipe) {
   line("target", data.targets.size() == 1 ? quoted(data.targets[0]) : quoted(data.targets));
   if (!data.features.empty()) line("features", quoted(data.features));
   if (!data.time.empty()) line("time", quoted(data.time));
+  if (!data.series.empty()) line("series", quoted(data.series));
+  if (data.window > 0) {
+    line("window", data.window);
+    line("horizon", data.horizon);
+    line("stride", data.stride);
+    if (data.max_gap > 0) line("max_gap", data.max_gap);
+    if (data.season) line("season", *data.season);
+  }
+  if (!data.weight.empty()) line("weight", quoted(data.weight));
   line("split", fmt::format("{{by = {}, validation = {}, test = {}}}", quoted(data.split.by),
                             data.split.validation, data.split.test));
   const ModelRecipe& model = recipe.model;
@@ -51,6 +60,7 @@ std::string to_toml(const Recipe& recipe) {
   line("width", model.width);
   line("layers", model.layers);
   line("dropout", model.dropout);
+  if (model.heads > 0) line("heads", model.heads);
   const TrainRecipe& train = recipe.train;
   out += "\n[train]\n";
   if (train.epochs) line("epochs", *train.epochs);
@@ -58,8 +68,15 @@ std::string to_toml(const Recipe& recipe) {
   line("batch", train.batch);
   line("optimizer", quoted(train.optimizer));
   line("learning_rate", train.learning_rate);
+  line("rate_schedule", quoted(train.rate_schedule));
+  line("warmup", train.warmup);
   line("weight_decay", train.weight_decay);
+  line("clip_norm", train.clip_norm);
   if (!train.loss.empty()) line("loss", quoted(train.loss));
+  if (!train.class_weights.empty()) line("class_weights", quoted(train.class_weights));
+  if (!train.start_from.empty()) line("start_from", quoted(train.start_from));
+  if (!train.start_fresh.empty()) line("start_fresh", quoted(train.start_fresh));
+  if (train.batch_norm_group > 0) line("batch_norm_group", train.batch_norm_group);
   line("seed", train.seed);
   line("precision", quoted(train.precision));
   line("log_every", train.log_every);

@@ -1,0 +1,20 @@
+// The four sections of a recipe, read key by key. Internal to recipe parsing; pure functions.
+#pragma once
+
+#include "troika/train/recipe.h"
+#include "troika/train/recipe_reader.h"
+
+namespace troika::internal {
+
+constexpr int64_t kMostRanks = 1024;
+
+/// `folder` is the recipe's: relative paths start there.
+DataRecipe read_data(const RecipeSource& source, const Path& folder);
+ModelRecipe read_model(const RecipeSource& source);
+TrainRecipe read_train(const RecipeSource& source, const Path& folder);
+ParallelRecipe read_parallel(const RecipeSource& source);
+
+/// What one section's keys need of another's: an lstm needs windows, and so on.
+void check_together(const RecipeSource& source, const Recipe& recipe);
+
+}  // namespace troika::internal
