@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build demo test bench format clean
+.PHONY: help setup configure build demo test bench bench-peers format clean
 MAKEFLAGS += --no-print-directory
 
 PRESET := release
@@ -14,7 +14,7 @@ CLANG_FORMAT := clang-format-14
 BENCH = $(notdir $(shell find $(BUILD)/bench -maxdepth 1 -type f -executable 2>/dev/null | sort))
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## install what is missing: Debian packages, LibTorch and the demo's data (in .deps/)
 	@TROIKA_DEPS=$(DEPS) tools/setup
@@ -37,6 +37,10 @@ test: build  ## build everything and run all tests
 
 bench: build  ## run the benchmark programs (one of them: make bench BENCH=allreduce)
 	@for name in $(BENCH); do printf '\n== %s\n' "$$name"; $(BUILD)/bench/$$name; done
+
+bench-peers: build  ## install PyTorch's Python (5.4 GB, in .deps/peers) and measure Troika beside it
+	@TROIKA_DEPS=$(DEPS) tools/setup --peers
+	@python3 bench/peers/compare.py --torch $(DEPS)/peers --program $(BUILD)/bench/data_parallel
 
 format: setup  ## lay out all C++ sources
 	@find src tests bench examples -name '*.cc' -o -name '*.h' | xargs $(CLANG_FORMAT) -i
