@@ -38,15 +38,24 @@ void shuffle_by_key(std::vector<T>& items, uint64_t key) {
 
 }  // namespace
 
-BlockLayout::BlockLayout(const Dataset& dataset) {
+// An item that is longer than the dataset isn't in any row set: no need to count further.
+BlockLayout::BlockLayout(const Dataset& dataset, int64_t item_rows)
+    : span(std::clamp<int64_t>(item_rows, 1, dataset.rows + 1)) {
   const int64_t row_bytes = std::max<int64_t>(1, dataset.row_bytes());
   block_rows = std::clamp<int64_t>(kMaxBlockBytes / row_bytes, 1, kMaxBlockRows);
+  if (span > 1) {
+    const int64_t wanted = std::max(block_rows, kSpansPerBlock * span);
+    const int64_t fitting = kMaxWindowBlockBytes / row_bytes - (span - 1);
+    // With less than a span of its own, a block would be read mostly for what others read too.
+    block_rows = std::min(std::max(std::min(wanted, fitting), span), kMaxWindowBlockRows);
+  }
   const int64_t most_rows = std::min(kMaxGroupRows, kMaxGroupBytes / row_bytes);
-  blocks_per_group = std::max<int64_t>(1, most_rows / block_rows);
+  blocks_per_group = std::max<int64_t>(1, most_rows / (block_rows + span - 1));
   first_block.push_back(0);
   first_row.push_back(0);
   for (const Shard& shard : dataset.shards) {
-    first_block.push_back(first_block.back() + (shard.rows + block_rows - 1) / block_rows);
+    const int64_t crossing = std::min(shard.rows, span - 1);
+    first_block.push_back(first_block.back() + blocks_of(shard.rows - crossing) + blocks_of(crossing));
     first_row.push_back(first_row.back() + shard.rows);
   }
   if (blocks() > std::numeric_limits<uint32_t>::max()) {
@@ -58,20 +67,29 @@ BlockLayout::BlockLayout(const Dataset& dataset) {
 Block BlockLayout::block(int64_t index) const {
   const auto next = std::upper_bound(first_block.begin(), first_block.end(), index);
   const auto shard = static_cast<size_t>(next - first_block.begin()) - 1;
-  const int64_t row_in_shard = (index - first_block[shard]) * block_rows;
-  const int64_t first = first_row[shard] + row_in_shard;
-  return {static_cast<int>(shard), row_in_shard, first, std::min(block_rows, first_row[shard + 1] - first)};
+  const int64_t rows = first_row[shard + 1] - first_row[shard];
+  const int64_t within = rows - std::min(rows, span - 1);  // rows whose items end in the shard
+  const int64_t local = index - first_block[shard];
+  const int64_t crossing = local - blocks_of(within);
+  const int64_t row = crossing < 0 ? local * block_rows : within + crossing * block_rows;
+  const int64_t end = crossing < 0 ? within : rows;
+  return {static_cast<int>(shard), row, first_row[shard] + row, std::min(block_rows, end - row)};
 }
 
 int64_t EpochOrder::group_of(int64_t position) const {
   return std::upper_bound(group_begin.begin(), group_begin.end(), position) - group_begin.begin() - 1;
 }
 
-SampleOrder::SampleOrder(const Dataset& dataset, const RowSet& rows, uint64_t seed, bool shuffle)
-    : layout_(dataset), rows_(rows), seed_(seed), shuffle_(shuffle) {
+SampleOrder::SampleOrder(const Dataset& dataset, const RowSet& rows, uint64_t seed, bool shuffle,
+                         int64_t span)
+    : layout_(dataset, span), rows_(rows), seed_(seed), shuffle_(shuffle) {
   TROIKA_ASSERT(
       rows.universe() == layout_.first_row.back(),
       fmt::format("a row set over {} rows for a dataset of {}", rows.universe(), layout_.first_row.back()));
+  TROIKA_ASSERT(span >= 1, fmt::format("items of {} rows", span));
+  const int64_t last_rows = layout_.span - 1;
+  TROIKA_ASSERT(rows.count({std::max<int64_t>(0, rows.universe() - last_rows), rows.universe()}) == 0,
+                fmt::format("an item of {} rows begins within the last {} rows", span, last_rows));
   for (int64_t index = 0; index < layout_.blocks(); ++index) {
     const Block block = layout_.block(index);
     const int64_t count = rows_.count({block.first_row, block.first_row + block.rows});
@@ -80,6 +98,8 @@ SampleOrder::SampleOrder(const Dataset& dataset, const RowSet& rows, uint64_t se
     used_counts_.push_back(static_cast<uint16_t>(count));
     size_ += count;
     used_rows_ += block.rows;
+    crossing_blocks_ += layout_.crosses_shards(block) ? 1 : 0;
+    most_items_ = std::max(most_items_, count);
   }
   used_blocks_.shrink_to_fit();
   used_counts_.shrink_to_fit();
@@ -94,7 +114,18 @@ int64_t SampleOrder::group_blocks() const {
   return std::min(static_cast<int64_t>(used_blocks_.size()), layout_.blocks_per_group);
 }
 
-int64_t SampleOrder::group_rows() const { return std::min(group_blocks() * layout_.block_rows, used_rows_); }
+int64_t SampleOrder::group_items() const { return std::min(group_blocks() * most_items_, size_); }
+
+int64_t SampleOrder::group_rows() const {
+  const int64_t after = layout_.span - 1;
+  return std::min(group_blocks() * (layout_.block_rows + after),
+                  used_rows_ + static_cast<int64_t>(used_blocks_.size()) * after);
+}
+
+int64_t SampleOrder::group_crossing_rows() const {
+  const int64_t after = layout_.span - 1;
+  return std::min(crossing_blocks_, group_blocks()) * (std::min(layout_.block_rows, after) + after);
+}
 
 EpochOrder SampleOrder::epoch(int64_t epoch) const {
   EpochOrder order;

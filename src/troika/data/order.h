@@ -6,7 +6,9 @@
 //   group 0   r17 r2 r19 r0 r3 ...              the selected rows of its blocks, permuted
 //
 // Without shuffling, blocks and rows keep the dataset's order. Blocks without a selected row are left out.
-// Threading: values; SampleOrder's const functions from any thread.
+// An item may be `span` rows, the selected one and those after it: blocks and orders are of the selected
+// rows, and the rows after a block's last one, which may lie in the next shards, are read with it. Threading:
+// values; SampleOrder's const functions from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +21,14 @@
 
 namespace troika {
 
-/// At most this many rows in a block, so that a place in a group is one 32-bit number: block << 9 | row.
-constexpr int kSlotRowBits = 9;
-constexpr int64_t kMaxBlockRows = int64_t{1} << kSlotRowBits;
+/// A place in a group is one 32-bit number: block << 16 | row.
+constexpr int kSlotRowBits = 16;
+constexpr int64_t kMaxBlockRows = 512;
 constexpr int64_t kMaxBlockBytes = int64_t{1} << 20;
+/// Blocks of items of several rows are larger, so that few rows are read for two of them.
+constexpr int64_t kSpansPerBlock = 4;
+constexpr int64_t kMaxWindowBlockRows = 32'768;
+constexpr int64_t kMaxWindowBlockBytes = int64_t{8} << 20;
 constexpr int64_t kMaxGroupRows = 131'072;
 constexpr int64_t kMaxGroupBytes = int64_t{64} << 20;
 
@@ -30,10 +36,10 @@ constexpr int64_t kMaxGroupBytes = int64_t{64} << 20;
 struct Slot {
   uint32_t value;
   int block() const { return static_cast<int>(value >> kSlotRowBits); }
-  int64_t row() const { return value & (kMaxBlockRows - 1); }
+  int64_t row() const { return value & ((uint32_t{1} << kSlotRowBits) - 1); }
 };
 
-/// Where a block lies.
+/// Where the rows lie that a block's items begin with.
 struct Block {
   int shard = 0;
   int64_t row_in_shard = 0;
@@ -41,16 +47,28 @@ struct Block {
   int64_t rows = 0;
 };
 
-/// How a dataset is cut into blocks.
+/// How a dataset is cut into blocks. The last span - 1 rows of a shard, whose items reach into the next one,
+/// are blocks of their own.
 struct BlockLayout {
-  explicit BlockLayout(const Dataset& dataset);
+  explicit BlockLayout(const Dataset& dataset, int64_t span = 1);
   int64_t blocks() const { return first_block.back(); }
   Block block(int64_t index) const;
+  int64_t shard_rows(int shard) const {
+    return first_row[static_cast<size_t>(shard) + 1] - first_row[static_cast<size_t>(shard)];
+  }
+  /// Whether an item of the block could end in a later shard.
+  bool crosses_shards(const Block& block) const {
+    return block.row_in_shard + block.rows + span - 1 > shard_rows(block.shard);
+  }
 
+  int64_t span = 1;
   int64_t block_rows = 1;
   int64_t blocks_per_group = 1;
   std::vector<int64_t> first_block;  // per shard, and the total at the end
   std::vector<int64_t> first_row;    // likewise
+
+ private:
+  int64_t blocks_of(int64_t rows) const { return (rows + block_rows - 1) / block_rows; }
 };
 
 /// An epoch's blocks in their order, and where its groups begin.
@@ -63,15 +81,19 @@ struct EpochOrder {
 
 class SampleOrder {
  public:
-  SampleOrder(const Dataset& dataset, const RowSet& rows, uint64_t seed, bool shuffle);
+  /// `rows` are the items' first ones; every item lies within the dataset.
+  SampleOrder(const Dataset& dataset, const RowSet& rows, uint64_t seed, bool shuffle, int64_t span = 1);
 
   int64_t size() const { return size_; }
   const BlockLayout& layout() const { return layout_; }
 
-  /// Groups in every epoch; the most rows, selected or not, and the most blocks that a group spans.
+  /// Groups in every epoch; the most items and blocks of one; the most rows that they take, those after each
+  /// block and those between items included; and how many of these are in blocks that cross shards.
   int64_t groups() const;
-  int64_t group_rows() const;
+  int64_t group_items() const;
   int64_t group_blocks() const;
+  int64_t group_rows() const;
+  int64_t group_crossing_rows() const;
 
   /// O(blocks).
   EpochOrder epoch(int64_t epoch) const;
@@ -95,6 +117,8 @@ class SampleOrder {
   bool shuffle_;
   int64_t size_ = 0;
   int64_t used_rows_ = 0;              // of the blocks with a selected row
+  int64_t crossing_blocks_ = 0;        // of them
+  int64_t most_items_ = 0;             // of a block
   std::vector<uint32_t> used_blocks_;  // those with a selected row
   std::vector<uint16_t> used_counts_;  // how many
 };

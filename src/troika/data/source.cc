@@ -22,17 +22,18 @@ void prefetch(const std::byte* row, int64_t bytes) {
   for (int64_t at = 0; at < std::min(bytes, kPrefetchBytes); at += kCacheLine) __builtin_prefetch(row + at);
 }
 
-// Copies one array's part of `items` to `out`, row after row.
-void copy_rows(const LoadedGroup& group, std::span<const Slot> items, const std::byte* BlockRows::*array,
-               int64_t row_bytes, std::byte* out) {
+// Copies one array's part of `items`, `span` rows each, to `out`, row after row.
+void copy_items(const LoadedGroup& group, std::span<const Slot> items, const std::byte* BlockRows::*array,
+                int64_t row_bytes, int64_t span, std::byte* out) {
   if (row_bytes == 0) return;
+  const int64_t item_bytes = row_bytes * span;
   const auto row_of = [&](Slot slot) {
     return group.blocks[static_cast<size_t>(slot.block())].*array + slot.row() * row_bytes;
   };
   for (size_t i = 0; i < items.size(); ++i) {
-    if (i + kPrefetchItems < items.size()) prefetch(row_of(items[i + kPrefetchItems]), row_bytes);
-    std::memcpy(out, row_of(items[i]), static_cast<size_t>(row_bytes));
-    out += row_bytes;
+    if (i + kPrefetchItems < items.size()) prefetch(row_of(items[i + kPrefetchItems]), item_bytes);
+    std::memcpy(out, row_of(items[i]), static_cast<size_t>(item_bytes));
+    out += item_bytes;
   }
 }
 
@@ -47,9 +48,9 @@ uint64_t file_bytes(const Dataset& dataset) {
 
 // Mapped if everything fits, else as many of two groups as do.
 WindowPlan make_plan(const Dataset& dataset, const SampleOrder& order, uint64_t overhead, uint64_t budget) {
-  const uint64_t mapped = file_bytes(dataset) + 2 * group_table_bytes(order);
+  const uint64_t mapped = file_bytes(dataset) + 2 * group_bytes(order, dataset, ShardReader::How::mapped);
   if (overhead + mapped <= budget) return {ShardReader::How::mapped, 2, mapped};
-  const uint64_t group = group_bytes(order, dataset);
+  const uint64_t group = group_bytes(order, dataset, ShardReader::How::random_reads);
   for (const int groups : {2, 1}) {
     const uint64_t bytes = static_cast<uint64_t>(groups) * group;
     if (overhead + bytes <= budget) return {ShardReader::How::random_reads, groups, bytes};
@@ -68,8 +69,9 @@ class GroupedSource final : public BatchSource {
   GroupedSource(const Dataset& dataset, const RowSet& rows, uint64_t seed, const SourceOptions& options)
       : float_row_bytes_(4 * static_cast<int64_t>(dataset.float_columns)),
         int_row_bytes_(8 * static_cast<int64_t>(dataset.int_columns)),
+        span_(options.span),
         readers_(options.readers),
-        order_(dataset, rows, seed, options.shuffle),
+        order_(dataset, rows, seed, options.shuffle, options.span),
         orders_(order_) {
     TROIKA_ASSERT(readers_ >= 1, fmt::format("{} readers", readers_));
     const uint64_t budget = options.memory_budget_bytes > 0 ? options.memory_budget_bytes : default_budget();
@@ -87,9 +89,9 @@ class GroupedSource final : public BatchSource {
   void gather(int reader, int64_t epoch, Range positions, RowBuffer& out) override {
     TROIKA_ASSERT(reader >= 0 && reader < readers_, fmt::format("reader {} of {}", reader, readers_));
     check(epoch, positions);
-    out.rows = positions.size();
-    out.floats.resize(static_cast<size_t>(positions.size() * float_row_bytes_) / sizeof(float));
-    out.ints.resize(static_cast<size_t>(positions.size() * int_row_bytes_) / sizeof(int64_t));
+    out.rows = positions.size() * span_;
+    out.floats.resize(static_cast<size_t>(out.rows * float_row_bytes_) / sizeof(float));
+    out.ints.resize(static_cast<size_t>(out.rows * int_row_bytes_) / sizeof(int64_t));
     window_->move_to(reader, epoch, positions.begin);
     if (positions.size() == 0) return;
     const std::shared_ptr<const EpochOrder> order = orders_.get(epoch);
@@ -102,11 +104,11 @@ class GroupedSource final : public BatchSource {
       const LoadedGroup& group = window_->acquire(reader, {epoch, index});
       const std::span<const Slot> items =
           std::span(group.items).subspan(static_cast<size_t>(at - begin), static_cast<size_t>(end - at));
-      copy_rows(group, items, &BlockRows::floats, float_row_bytes_, floats);
-      copy_rows(group, items, &BlockRows::ints, int_row_bytes_, ints);
+      copy_items(group, items, &BlockRows::floats, float_row_bytes_, span_, floats);
+      copy_items(group, items, &BlockRows::ints, int_row_bytes_, span_, ints);
       window_->release(reader);
-      floats += (end - at) * float_row_bytes_;
-      ints += (end - at) * int_row_bytes_;
+      floats += (end - at) * span_ * float_row_bytes_;
+      ints += (end - at) * span_ * int_row_bytes_;
       at = end;
       window_->move_to(reader, epoch, at);
     }
@@ -151,6 +153,7 @@ class GroupedSource final : public BatchSource {
   }
 
   int64_t float_row_bytes_, int_row_bytes_;
+  int64_t span_;
   int readers_;
   SampleOrder order_;
   mutable EpochOrders orders_;

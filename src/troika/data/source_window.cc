@@ -1,6 +1,7 @@
 #include "troika/data/source_window.h"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -9,14 +10,21 @@
 
 namespace troika {
 
-uint64_t group_table_bytes(const SampleOrder& order) {
-  const auto rows = static_cast<uint64_t>(order.group_rows());
-  const auto blocks = static_cast<uint64_t>(order.group_blocks());
-  return rows * sizeof(Slot) + blocks * (sizeof(BlockRows) + sizeof(Block));
+namespace {
+
+// Rows of a group that are copied to a buffer: where files are mapped, only those of blocks that cross
+// shards.
+int64_t buffer_rows(const SampleOrder& order, ShardReader::How how) {
+  return how == ShardReader::How::mapped ? order.group_crossing_rows() : order.group_rows();
 }
 
-uint64_t group_bytes(const SampleOrder& order, const Dataset& dataset) {
-  return group_table_bytes(order) + static_cast<uint64_t>(order.group_rows() * dataset.row_bytes());
+}  // namespace
+
+uint64_t group_bytes(const SampleOrder& order, const Dataset& dataset, ShardReader::How how) {
+  const auto items = static_cast<uint64_t>(order.group_items());
+  const auto blocks = static_cast<uint64_t>(order.group_blocks());
+  return items * sizeof(Slot) + blocks * (sizeof(BlockRows) + sizeof(Block)) +
+         static_cast<uint64_t>(buffer_rows(order, how) * dataset.row_bytes());
 }
 
 GroupWindow::GroupWindow(const SampleOrder& order, EpochOrders& orders, ShardReader shards,
@@ -178,12 +186,13 @@ void GroupWindow::load_in_turn() {
 void GroupWindow::load(Place& place, GroupId id) {
   const std::shared_ptr<const EpochOrder> order = orders_.get(id.epoch);
   const std::vector<Block> blocks = order_.group_blocks(*order, id.group);
-  place.group.items.reserve(static_cast<size_t>(order_.group_rows()));
+  place.group.items.reserve(static_cast<size_t>(order_.group_items()));
   order_.group_items(*order, id.epoch, id.group, place.group.items);
-  if (how_ != ShardReader::How::mapped && place.floats == nullptr) {
+  const int64_t copied_rows = buffer_rows(order_, how_);
+  if (copied_rows > 0 && place.floats == nullptr) {
     const auto buffer = [&](Storage storage) {
       return std::make_unique_for_overwrite<std::byte[]>(
-          static_cast<size_t>(order_.group_rows() * shards_.row_bytes(storage)));
+          static_cast<size_t>(copied_rows * shards_.row_bytes(storage)));
     };
     place.floats = buffer(Storage::floats);
     place.ints = buffer(Storage::ints);
@@ -192,25 +201,48 @@ void GroupWindow::load(Place& place, GroupId id) {
   int64_t rows_before = 0;
   for (size_t k = 0; k < blocks.size(); ++k) {
     place.group.blocks[k] = load_block(place, rows_before, blocks[k]);
-    rows_before += blocks[k].rows;
+    if (!is_used_in_place(blocks[k])) rows_before += blocks[k].rows + order_.layout().span - 1;
   }
 }
 
+bool GroupWindow::is_used_in_place(const Block& block) const {
+  return how_ == ShardReader::How::mapped && !order_.layout().crosses_shards(block);
+}
+
 BlockRows GroupWindow::load_block(Place& place, int64_t rows_before, const Block& block) {
-  const Range span = order_.selected_span(block);
-  const Range rows{block.row_in_shard + span.begin, block.row_in_shard + span.end};
+  const Range starts = order_.selected_span(block);
+  const Range rows{block.row_in_shard + starts.begin,
+                   block.row_in_shard + starts.end + order_.layout().span - 1};
   const auto first_row = [&](Storage storage, std::byte* buffer) -> const std::byte* {
     const int64_t row_bytes = shards_.row_bytes(storage);
     if (row_bytes == 0) return nullptr;
-    if (how_ == ShardReader::How::mapped) {
-      return shards_.map_rows(block.shard, storage, rows) - span.begin * row_bytes;
+    if (is_used_in_place(block)) {
+      return shards_.map_rows(block.shard, storage, rows) - starts.begin * row_bytes;
     }
     std::byte* const first = buffer + rows_before * row_bytes;
-    shards_.read_rows(block.shard, storage, rows,
-                      {first + span.begin * row_bytes, static_cast<size_t>(span.size() * row_bytes)});
+    copy_rows(storage, block.shard, rows, first + starts.begin * row_bytes);
     return first;
   };
   return {first_row(Storage::floats, place.floats.get()), first_row(Storage::ints, place.ints.get())};
+}
+
+// Rows counted from the beginning of `shard`, which may end in a later one.
+void GroupWindow::copy_rows(Storage storage, int shard, Range rows, std::byte* out) {
+  const int64_t row_bytes = shards_.row_bytes(storage);
+  while (rows.size() > 0) {
+    const int64_t shard_rows = order_.layout().shard_rows(shard);
+    const Range part{rows.begin, std::min(rows.end, shard_rows)};
+    const auto bytes = static_cast<size_t>(part.size() * row_bytes);
+    if (part.size() == 0) {  // a shard without rows
+    } else if (how_ == ShardReader::How::mapped) {
+      std::memcpy(out, shards_.map_rows(shard, storage, part), bytes);
+    } else {
+      shards_.read_rows(shard, storage, part, {out, bytes});
+    }
+    out += bytes;
+    rows = {0, rows.end - part.end};
+    ++shard;
+  }
 }
 
 }  // namespace troika

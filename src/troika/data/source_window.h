@@ -30,7 +30,7 @@ struct GroupId {
   auto operator<=>(const GroupId&) const = default;
 };
 
-/// Row 0 of a block in each array; only rows that are in the row set may be read.
+/// Row 0 of a block in each array; only rows that are in an item may be read.
 struct BlockRows {
   const std::byte* floats = nullptr;
   const std::byte* ints = nullptr;
@@ -49,9 +49,8 @@ struct WindowPlan {
   uint64_t bytes = 0;  // without the sample order's own
 };
 
-/// Bytes of one group in memory, without and with its rows.
-uint64_t group_table_bytes(const SampleOrder& order);
-uint64_t group_bytes(const SampleOrder& order, const Dataset& dataset);
+/// Bytes of one group in memory, besides mapped files.
+uint64_t group_bytes(const SampleOrder& order, const Dataset& dataset, ShardReader::How how);
 
 class GroupWindow {
  public:
@@ -76,7 +75,7 @@ class GroupWindow {
     int64_t end_position = 0;  // of the group, in its epoch
     int holders = 0;
     LoadedGroup group;
-    std::unique_ptr<std::byte[]> floats, ints;  // rows of all blocks, if they are read
+    std::unique_ptr<std::byte[]> floats, ints;  // rows of all blocks that aren't used where they are mapped
   };
   struct Reader {
     bool started = false;
@@ -97,7 +96,9 @@ class GroupWindow {
   bool passed_by_all(const Place& place) const;
   bool is_waited_for(const Place& place) const;
   void load(Place& place, GroupId id);
+  bool is_used_in_place(const Block& block) const;
   BlockRows load_block(Place& place, int64_t rows_before, const Block& block);
+  void copy_rows(Storage storage, int shard, Range rows, std::byte* out);
   void throw_if_failed() const;
 
   const SampleOrder& order_;
