@@ -148,15 +148,17 @@ std::vector<int> deal_series(const std::vector<SeriesSize>& series, const SplitO
       count += series[k].items;
       --may_take;
     };
+    const auto forget_taken = [&] { std::erase_if(left, [&](size_t k) { return part_of[k] >= 0; }); };
     for (const size_t k : left) {
-      if (may_take > 0 && off(count + series[k].items) < off(count)) take(k);
+      if (may_take > 0 && static_cast<double>(count + series[k].items) <= wanted) take(k);
     }
-    if (count == 0) {
-      take(*std::min_element(left.begin(), left.end(), [&](size_t a, size_t b) {
-        return off(series[a].items) < off(series[b].items);
-      }));
-    }
-    std::erase_if(left, [&](size_t k) { return part_of[k] >= 0; });
+    forget_taken();
+    // And the one that comes nearest, if it comes nearer; a part that was asked for gets one in any case.
+    const size_t nearest = *std::min_element(left.begin(), left.end(), [&](size_t a, size_t b) {
+      return off(count + series[a].items) < off(count + series[b].items);
+    });
+    if (count == 0 || (may_take > 0 && off(count + series[nearest].items) < off(count))) take(nearest);
+    forget_taken();
   }
   for (const size_t k : left) part_of[k] = 0;
   return part_of;

@@ -46,9 +46,9 @@ struct SeriesSize {
   int64_t items = 0;
 };
 
-/// The part of each series: 0 train, 1 validation, 2 test; -1 without items. Test, then validation take, in
-/// order of the hash, every series that brings them nearer to their share of the items, else the one that
-/// comes nearest. Empty if there are fewer series with items than parts.
+/// The part of each series: 0 train, 1 validation, 2 test; -1 without items. Test, then validation take every
+/// series, in order of the hash, that doesn't exceed their share of the items, and then the one that comes
+/// nearest to it if it comes nearer. Empty if there are fewer series with items than parts.
 std::vector<int> deal_series(const std::vector<SeriesSize>& series, const SplitOptions& options);
 
 /// deal_series, with an Error that says how many series there are if they are too few; `items` is "rows with

@@ -119,7 +119,6 @@ class WindowSplitter {
     for_each_window([&](size_t segment, int64_t start) {
       if (targets_are_there(start)) ++groups[group_at(segment)].items;
     });
-    require_windows();
     const std::vector<int> part_of = deal_series_or_fail(groups, options_, columns, "windows");
     deal([&](size_t segment, int64_t) { return static_cast<size_t>(part_of[group_at(segment)]); });
     return finish(fmt::format("by series ({}; seed {}): {}", columns.names(), options_.seed,
@@ -127,12 +126,13 @@ class WindowSplitter {
   }
 
  private:
-  // Finds the series, and which rows have all targets.
+  // Finds the series, of which one has room for a window, and which rows have all targets.
   void scan(const RowVisitor& also) {
     scan_ = scan_series(dataset_, windows_, [&](int64_t row, const RowBuffer& rows, int64_t i) {
       if (targets_.has_all(rows, i)) with_targets_.set(row, true);
       if (also) also(row, rows, i);
     });
+    require_windows();
   }
 
   int64_t windows_in(int64_t rows) const {
@@ -180,7 +180,6 @@ class WindowSplitter {
   // Puts each window into the part that `part_at(segment, first row)` names, if its targets are there.
   template <typename PartAt>
   void deal(const PartAt& part_at) {
-    require_windows();
     const std::array<RowSet*, 3> parts{&split_.train, &split_.validation, &split_.test};
     for_each_window([&](size_t segment, int64_t start) {
       if (!targets_are_there(start)) {
