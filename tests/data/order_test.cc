@@ -133,6 +133,93 @@ TEST(Order, StaysWhatItIs) {
   EXPECT_EQ(first, (std::vector<int64_t>{1, 3, 8, 6, 9, 7, 0, 5, 2, 4}));
 }
 
+TEST(Order, StaysWhatItIsOverManyGroups) {
+  const Dataset dataset = shards_of({100'000, 1, 513, 512, 70'007, 130'000}, 3, 2);
+  const SampleOrder order(dataset, some_rows(dataset.rows, 0.7), 99, true);
+  ASSERT_EQ(order.groups(), 3);
+  uint64_t hash = 0;
+  for (const int64_t epoch : {0, 3}) {
+    for (const int64_t row : rows_of_epoch(order, epoch)) hash = mix_keys(hash, static_cast<uint64_t>(row));
+  }
+  EXPECT_EQ(hash, 0xaeac767cf14f687d);
+}
+
+// Items of several rows: runs resume by this order, too.
+TEST(Order, OfWindowsStaysWhatItIs) {
+  RowSet starts(20);
+  for (int64_t row = 0; row <= 20 - 4; ++row) starts.set(row, true);
+  const std::vector<int64_t> first =
+      rows_of_epoch(SampleOrder(shards_of({10, 10}, 1), starts, 42, true, 4), 0);
+  EXPECT_EQ(first, (std::vector<int64_t>{3, 4, 15, 10, 7, 14, 9, 0, 16, 13, 8, 2, 1, 5, 6, 12, 11}));
+}
+
+TEST(Order, OfWindowsIsAPermutationForAnySpan) {
+  for (const std::vector<int64_t>& shards : std::vector<std::vector<int64_t>>{
+           {7}, {300'001}, {1, 0, 2, 1, 600, 3}, {5'000, 20, 70'000}, {200, 200, 200}}) {
+    const Dataset dataset = shards_of(shards, 3, 1);
+    for (const int64_t span : {2, 3, 64, 300, 5'000, 100'000}) {
+      for (const double share : {1.0, 0.1}) {
+        RowSet starts = some_rows(dataset.rows, share);
+        for (int64_t row = std::max<int64_t>(0, dataset.rows - span + 1); row < dataset.rows; ++row)
+          starts.set(row, false);
+        const SampleOrder order(dataset, starts, 8, true, span);
+        for (const int64_t epoch : {0, 1}) {
+          std::vector<int64_t> got = rows_of_epoch(order, epoch);
+          std::sort(got.begin(), got.end());
+          ASSERT_EQ(got, members(starts)) << dataset.rows << " rows, span " << span;
+        }
+        const SampleOrder in_order(dataset, starts, 8, false, span);
+        ASSERT_EQ(rows_of_epoch(in_order, 3), members(starts));
+      }
+    }
+  }
+}
+
+// What a group states is what its blocks take, and a block is read for more than the rows after it.
+TEST(Order, StatesWhatGroupsOfWindowsTake) {
+  for (const int columns : {1, 40, 1'000}) {
+    const Dataset dataset = shards_of({50'000, 300, 3, 0, 120'000}, columns, 1);
+    for (const int64_t span : {1, 2, 64, 500, 3'000}) {
+      RowSet starts = some_rows(dataset.rows, 0.5);
+      for (int64_t row = dataset.rows - span + 1; row < dataset.rows; ++row) starts.set(row, false);
+      const SampleOrder order(dataset, starts, 8, true, span);
+      const BlockLayout& layout = order.layout();
+      EXPECT_LE(layout.block_rows, span == 1 ? kMaxBlockRows : kMaxWindowBlockRows);
+      if (span > 1) {
+        const int64_t bytes = (layout.block_rows + span - 1) * dataset.row_bytes();
+        EXPECT_TRUE(layout.block_rows >= 4 * span || bytes > kMaxWindowBlockBytes / 2) << span;
+        EXPECT_TRUE(bytes <= kMaxWindowBlockBytes || layout.block_rows == span) << span;
+        EXPECT_TRUE(bytes * layout.blocks_per_group <= kMaxGroupBytes || layout.blocks_per_group == 1);
+      }
+      std::vector<Slot> items;
+      for (const int64_t epoch : {0, 1}) {
+        const EpochOrder of_epoch = order.epoch(epoch);
+        for (int64_t group = 0; group < of_epoch.groups(); ++group) {
+          order.group_items(of_epoch, epoch, group, items);
+          int64_t rows = 0, crossing = 0;
+          for (const Block& block : order.group_blocks(of_epoch, group)) {
+            rows += block.rows + span - 1;
+            const bool crosses = block.row_in_shard + block.rows + span - 1 > layout.shard_rows(block.shard);
+            crossing += crosses ? block.rows + span - 1 : 0;
+          }
+          ASSERT_LE(static_cast<int64_t>(items.size()), order.group_items());
+          ASSERT_LE(rows, order.group_rows());
+          ASSERT_LE(crossing, order.group_crossing_rows());
+        }
+      }
+    }
+  }
+}
+
+TEST(OrderDeathTest, RefusesAnItemThatReachesBeyondTheRows) {
+  RowSet starts(10);
+  starts.set(7, true);
+  EXPECT_EQ(SampleOrder(shards_of({4, 6}, 1), starts, 0, true, 3).size(), 1);
+  EXPECT_DEATH(SampleOrder(shards_of({4, 6}, 1), starts, 0, true, 4),
+               "an item of 4 rows begins within the last 3");
+  EXPECT_DEATH(SampleOrder(shards_of({4, 6}, 1), starts, 0, true, 1'000), "an item of 1000 rows");
+}
+
 TEST(Order, AllOrdersOfFourRowsAreAsLikely) {
   const SampleOrder order(shards_of({4}, 1), RowSet(4, true), 9, true);
   constexpr int kEpochs = 4800;

@@ -83,6 +83,21 @@ TEST(SourceBudget, MapsWhatFitsAndAllocatesLittle) {
   EXPECT_LE(peak_of_reading(*source, before), 3'000'000);
 }
 
+// Windows of 50 rows, and shards that cut through them.
+TEST(SourceBudget, IsKeptWithWindows) {
+  const TemporaryFolder folder;
+  const Dataset dataset = make_dataset(folder.path(), {.rows = 2'000'000, .rows_per_shard = 300'000});
+  RowSet starts(dataset.rows, true);
+  for (int64_t row = dataset.rows - 49; row < dataset.rows; ++row) starts.set(row, false);
+  const int64_t before = live_bytes;
+  const auto source = BatchSource::open(dataset, starts, 1, {.memory_budget_bytes = 8'000'000, .span = 50});
+  EXPECT_NE(source->memory_plan().find("2 groups"), std::string::npos) << source->memory_plan();
+  const int64_t peak = peak_of_reading(*source, before);
+  EXPECT_LE(source->planned_bytes(), 8'000'000u);
+  EXPECT_LE(peak, static_cast<int64_t>(source->planned_bytes()) + 64 * 1024);
+  EXPECT_GE(peak, static_cast<int64_t>(source->planned_bytes()) * 3 / 4);
+}
+
 TEST(SourceBudget, TooSmallIsRefusedWithWhatWouldFit) {
   const TemporaryFolder folder;
   const Dataset dataset = make_dataset(folder.path(), {.rows = 1'000'000});

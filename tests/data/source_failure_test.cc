@@ -63,6 +63,23 @@ TEST_P(SourceFailure, AFlippedBitInTheFirstRowIsFound) {
             std::string::npos);
 }
 
+// The only window ends in the next shard, whose first checksum block is damaged.
+TEST_P(SourceFailure, AFlippedBitBehindAWindowsShardIsNamed) {
+  const Dataset dataset = make();
+  flip_bit(folder_ / "x-000001.npy", 140);
+  RowSet one(dataset.rows);
+  one.set(99'990, true);
+  SourceOptions options{.memory_budget_bytes = kAmple, .span = 20};
+  const auto source =
+      GetParam() ? open_pooled(dataset, one, 1, options) : BatchSource::open(dataset, one, 1, options);
+  RowBuffer buffer;
+  const std::string error = error_of([&] { source->gather(0, 0, {0, 1}, buffer); });
+  EXPECT_NE(error.find("x-000001.npy is corrupt: block 0 (bytes 0 to 65535)"), std::string::npos) << error;
+  options.span = 10;
+  BatchSource::open(dataset, one, 1, options)->gather(0, 0, {0, 1}, buffer);
+  EXPECT_EQ(buffer.ints.back(), 99'999);
+}
+
 TEST_P(SourceFailure, AFileCutShortIsRefusedAtTheStart) {
   const Dataset dataset = make();
   std::filesystem::resize_file(folder_ / "i-000001.npy", 1'000);

@@ -14,8 +14,8 @@
 
 namespace troika {
 
-/// Items [from, size) of `epoch` in global order as the readers got them; int column 0 holds the row's
-/// number. The readers meet after every batch, as ranks do.
+/// Items [from, size) of `epoch` in global order as the readers got them, `span` rows each; int column 0
+/// holds the row's number. The readers meet after every batch, as ranks do.
 struct Reading {
   std::vector<int64_t> rows;
   std::vector<float> floats;
@@ -23,11 +23,11 @@ struct Reading {
 };
 
 inline Reading read_epoch(BatchSource& source, const Dataset& dataset, int readers, int64_t epoch,
-                          int64_t batch, int64_t from = 0) {
+                          int64_t batch, int64_t from = 0, int64_t span = 1) {
   const int64_t size = source.size();
   Reading reading;
-  reading.rows.resize(static_cast<size_t>(size - from), -1);
-  reading.floats.resize(static_cast<size_t>((size - from) * dataset.float_columns));
+  reading.rows.resize(static_cast<size_t>((size - from) * span), -1);
+  reading.floats.resize(static_cast<size_t>((size - from) * span * dataset.float_columns));
   reading.errors.resize(static_cast<size_t>(readers));
   std::barrier meet(readers);
   std::vector<std::jthread> threads;
@@ -39,7 +39,7 @@ inline Reading read_epoch(BatchSource& source, const Dataset& dataset, int reade
           const Range mine = share({begin, std::min(begin + batch, size)}, readers, reader);
           source.gather(reader, epoch, mine, buffer);
           for (int64_t i = 0; i < buffer.rows; ++i) {
-            const auto to = static_cast<size_t>(mine.begin - from + i);
+            const auto to = static_cast<size_t>((mine.begin - from) * span + i);
             reading.rows[to] = buffer.ints[static_cast<size_t>(i * dataset.int_columns)];
             std::copy_n(buffer.floats.begin() + i * dataset.float_columns, dataset.float_columns,
                         reading.floats.begin() + static_cast<int64_t>(to) * dataset.float_columns);
