@@ -2,73 +2,165 @@
 
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "troika/base/error.h"
+#include "troika/train/encode_rows.h"
 
 namespace troika {
 namespace {
 
 constexpr int64_t kNull = std::numeric_limits<int64_t>::min();
-constexpr double kDay = 86400, kYear = 365.2425 * 86400;
 
-double angle(double seconds, double period) {
-  return 2 * std::numbers::pi * (seconds / period - std::floor(seconds / period));
-}
-
-/// Calls use(row, value) for every row; a null comes as NaN, a timestamp in seconds.
-template <typename Use>
-void for_column(const Dataset& dataset, const RowBuffer& rows, Storage storage, int index, bool timestamp,
-                const Use& use) {
+/// A value of a row; a null is NaN, a timestamp in seconds.
+double value_at(const Dataset& dataset, const RowBuffer& rows, int64_t row, Storage storage, int index,
+                bool timestamp) {
   if (storage == Storage::floats) {
-    const float* at = rows.floats.data() + index;
-    for (int64_t row = 0; row < rows.rows; ++row, at += dataset.float_columns)
-      use(row, static_cast<double>(*at));
-    return;
+    return static_cast<double>(rows.floats[static_cast<size_t>(row * dataset.float_columns + index)]);
   }
-  const int64_t* at = rows.ints.data() + index;
-  for (int64_t row = 0; row < rows.rows; ++row, at += dataset.int_columns) {
-    const double value = *at == kNull ? std::numeric_limits<double>::quiet_NaN()
-                         : timestamp  ? static_cast<double>(*at) * 1e-9
-                                      : static_cast<double>(*at);
-    use(row, value);
-  }
+  const int64_t value = rows.ints[static_cast<size_t>(row * dataset.int_columns + index)];
+  if (value == kNull) return std::numeric_limits<double>::quiet_NaN();
+  return timestamp ? static_cast<double>(value) * 1e-9 : static_cast<double>(value);
 }
 
-void encode_float(const FloatInput& input, const Dataset& dataset, const RowBuffer& rows, int64_t stride,
-                  float* out) {
-  const auto each = [&](const auto& encode) {
-    for_column(dataset, rows, input.storage, input.index, input.timestamp, [&](int64_t row, double value) {
-      out[row * stride] = std::isnan(value) ? 0.0F : static_cast<float>(encode(value));
-    });
-  };
-  switch (input.encoding) {
-    case Encoding::standardised: {
-      const double scale = 1 / input.deviation;
-      return each([&](double value) { return (value - input.mean) * scale; });
+/// Which rows of a buffer the model sees: `count` times `rows` consecutive ones, `stride` rows apart.
+struct SeenRows {
+  int64_t count = 1;
+  int64_t rows = 0;
+  int64_t stride = 0;
+};
+
+SeenRows seen_rows(const FeaturePlan& plan, const RowBuffer& buffer, int64_t span) {
+  if (!plan.windows.any()) return {1, buffer.rows, buffer.rows};
+  return {samples_in(plan, buffer, span), plan.windows.window, span > 0 ? span : plan.windows.span()};
+}
+
+/// A plan's float inputs, sorted by how they are best made.
+class FloatEncoder {
+ public:
+  FloatEncoder(const FeaturePlan& plan, const Dataset& dataset)
+      : dataset_(dataset), width_(static_cast<int64_t>(plan.floats.size())) {
+    mean_.resize(plan.floats.size());
+    scale_.assign(plan.floats.size(), 1.0);
+    for (size_t i = 0; i < plan.floats.size(); ++i) add(plan.floats[i], static_cast<int>(i));
+  }
+
+  /// Rows [first, first + rows) of the buffer.
+  void encode(const RowBuffer& buffer, int64_t first, int64_t rows, float* out) const {
+    const float* const floats = buffer.floats.data() + first * dataset_.float_columns;
+    for (const internal::ColumnRun& run : runs_) {
+      internal::standardise_rows(run, mean_.data(), scale_.data(), rows, floats, dataset_.float_columns, out,
+                                 width_);
     }
-    case Encoding::boolean:
-      return each([](double value) { return value; });
-    case Encoding::mask:
-      return for_column(
-          dataset, rows, input.storage, input.index, input.timestamp,
-          [&](int64_t row, double value) { out[row * stride] = std::isnan(value) ? 1.0F : 0.0F; });
-    case Encoding::sin_day:
-      return each([](double value) { return std::sin(angle(value, kDay)); });
-    case Encoding::cos_day:
-      return each([](double value) { return std::cos(angle(value, kDay)); });
-    case Encoding::sin_year:
-      return each([](double value) { return std::sin(angle(value, kYear)); });
-    case Encoding::cos_year:
-      return each([](double value) { return std::cos(angle(value, kYear)); });
+    for (const internal::ColumnRun& run : masks_) {
+      internal::mask_rows(run, rows, floats, dataset_.float_columns, out, width_);
+    }
+    const int64_t* const ints = buffer.ints.data() + first * dataset_.int_columns;
+    for (const internal::ClockInputs& clock : clocks_) {
+      internal::clock_rows(clock, rows, ints, dataset_.int_columns, out, width_);
+    }
+    for (const auto& [input, to] : others_) {
+      const double mean = mean_[static_cast<size_t>(to)], scale = scale_[static_cast<size_t>(to)];
+      const bool mask = input->encoding == Encoding::mask;
+      for (int64_t row = 0; row < rows; ++row) {
+        const double value =
+            value_at(dataset_, buffer, first + row, input->storage, input->index, input->timestamp);
+        const bool null = std::isnan(value);
+        out[row * width_ + to] = mask   ? static_cast<float>(null)
+                                 : null ? 0.0F
+                                        : static_cast<float>((value - mean) * scale);
+      }
+    }
+  }
+
+ private:
+  void add(const FloatInput& input, int to) {
+    // A timestamp's angles are computed once for all its inputs.
+    const auto clock = [&](int internal::ClockInputs::*place) {
+      for (internal::ClockInputs& each : clocks_) {
+        if (each.from == input.index && each.*place < 0) {
+          each.*place = to;
+          return;
+        }
+      }
+      clocks_.push_back({input.index, -1, -1, -1, -1});
+      clocks_.back().*place = to;
+    };
+    switch (input.encoding) {
+      case Encoding::standardised:
+        mean_[static_cast<size_t>(to)] = input.mean;
+        scale_[static_cast<size_t>(to)] = 1 / input.deviation;
+        [[fallthrough]];
+      case Encoding::boolean:
+        return add_column(runs_, input, to);
+      case Encoding::mask:
+        return add_column(masks_, input, to);
+      case Encoding::sin_day:
+        return clock(&internal::ClockInputs::sin_day);
+      case Encoding::cos_day:
+        return clock(&internal::ClockInputs::cos_day);
+      case Encoding::sin_year:
+        return clock(&internal::ClockInputs::sin_year);
+      case Encoding::cos_year:
+        return clock(&internal::ClockInputs::cos_year);
+    }
+  }
+
+  /// To the run that it continues, if there is one.
+  void add_column(std::vector<internal::ColumnRun>& runs, const FloatInput& input, int to) {
+    if (input.storage != Storage::floats) {
+      others_.emplace_back(&input, to);
+    } else if (!runs.empty() && runs.back().from + runs.back().count == input.index &&
+               runs.back().to + runs.back().count == to) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({input.index, to, 1});
+    }
+  }
+
+  const Dataset& dataset_;
+  int64_t width_;
+  std::vector<double> mean_, scale_;  // of each input
+  std::vector<internal::ColumnRun> runs_, masks_;
+  std::vector<internal::ClockInputs> clocks_;
+  std::vector<std::pair<const FloatInput*, int>> others_;  // and where they go
+};
+
+void encode_categories(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& buffer,
+                       int64_t first, int64_t rows, int64_t* out) {
+  const auto width = static_cast<int64_t>(plan.categories.size());
+  for (int64_t i = 0; i < width; ++i) {
+    const CategoryInput& input = plan.categories[static_cast<size_t>(i)];
+    const float* const codes = buffer.floats.data() + first * dataset.float_columns + input.index;
+    for (int64_t row = 0; row < rows; ++row) {
+      const float code = codes[row * dataset.float_columns];
+      const int64_t entry = std::isnan(code) ? 0 : static_cast<int64_t>(code) + 1;
+      out[row * width + i] = entry < input.values ? entry : 0;
+    }
   }
 }
 
-[[noreturn]] void null_target(const TargetColumn& target) {
-  fail(
-      "target {} is null in a row that was chosen for training or evaluation; run `troika data check` on the "
-      "dataset",
-      target.column);
+/// Calls use(sample, place among the sample's outputs, value) for every value to predict.
+template <typename Use>
+void for_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, const Use& use) {
+  const int64_t samples = samples_in(plan, rows), count = static_cast<int64_t>(plan.targets.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const TargetColumn& target = plan.targets[static_cast<size_t>(i)];
+    TROIKA_ASSERT(target.index >= 0, target.column + " is not in the dataset");
+    for (int64_t sample = 0; sample < samples; ++sample) {
+      const int64_t first = sample * plan.windows.span() + plan.windows.first_step_ahead();
+      for (int64_t step = 0; step < plan.windows.steps_ahead(); ++step) {
+        const double value = value_at(dataset, rows, first + step, target.storage, target.index, false);
+        if (std::isnan(value)) {
+          fail(
+              "target {} is null in a row that was chosen for training or evaluation; run `troika data "
+              "check` "
+              "on the dataset",
+              target.column);
+        }
+        use(sample, step * count + i, value);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -93,52 +185,53 @@ const char* name_of(Encoding encoding) {
   return "";
 }
 
+int64_t samples_in(const FeaturePlan& plan, const RowBuffer& rows, int64_t span) {
+  const int64_t each = span > 0 ? span : plan.windows.span();
+  TROIKA_ASSERT(
+      rows.rows % each == 0 && each >= plan.windows.window,
+      fmt::format("{} rows in samples of {}, with windows of {}", rows.rows, each, plan.windows.window));
+  return rows.rows / each;
+}
+
 void encode_inputs(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, float* floats,
-                   int64_t* categories) {
+                   int64_t* categories, int64_t span) {
+  const SeenRows seen = seen_rows(plan, rows, span);
+  const FloatEncoder encoder(plan, dataset);
   const auto width = static_cast<int64_t>(plan.floats.size());
-  for (int64_t i = 0; i < width; ++i)
-    encode_float(plan.floats[static_cast<size_t>(i)], dataset, rows, width, floats + i);
   const auto count = static_cast<int64_t>(plan.categories.size());
-  for (int64_t i = 0; i < count; ++i) {
-    const CategoryInput& input = plan.categories[static_cast<size_t>(i)];
-    for_column(dataset, rows, Storage::floats, input.index, false, [&](int64_t row, double code) {
-      categories[row * count + i] = std::isnan(code) ? 0 : static_cast<int64_t>(code) + 1;
-    });
+  for (int64_t i = 0; i < seen.count; ++i) {
+    if (width > 0) encoder.encode(rows, i * seen.stride, seen.rows, floats + i * seen.rows * width);
+    if (count > 0) {
+      encode_categories(plan, dataset, rows, i * seen.stride, seen.rows, categories + i * seen.rows * count);
+    }
   }
 }
 
 void raw_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, double* targets) {
   const int64_t width = plan.target_width();
-  for (int64_t i = 0; i < width; ++i) {
-    const TargetColumn& target = plan.targets[static_cast<size_t>(i)];
-    for_column(dataset, rows, target.storage, target.index, false, [&](int64_t row, double value) {
-      if (std::isnan(value)) null_target(target);
-      targets[row * width + i] = value;
-    });
-  }
+  for_targets(plan, dataset, rows,
+              [&](int64_t sample, int64_t place, double value) { targets[sample * width + place] = value; });
 }
 
 void encode_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, float* targets) {
   TROIKA_ASSERT(plan.kind != TargetKind::classes, "classes are whole numbers");
   const int64_t width = plan.target_width();
-  for (int64_t i = 0; i < width; ++i) {
-    const TargetColumn& target = plan.targets[static_cast<size_t>(i)];
-    const double scale = 1 / target.deviation;
-    for_column(dataset, rows, target.storage, target.index, false, [&](int64_t row, double value) {
-      if (std::isnan(value)) null_target(target);
-      targets[row * width + i] = static_cast<float>((value - target.mean) * scale);
-    });
+  std::vector<double> mean, scale;
+  for (const TargetColumn& target : plan.targets) {
+    mean.push_back(target.mean);
+    scale.push_back(1 / target.deviation);
   }
+  for_targets(plan, dataset, rows, [&](int64_t sample, int64_t place, double value) {
+    const size_t target = static_cast<size_t>(place) % plan.targets.size();
+    targets[sample * width + place] = static_cast<float>((value - mean[target]) * scale[target]);
+  });
 }
 
 void encode_classes(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows,
                     int64_t* classes) {
   TROIKA_ASSERT(plan.kind != TargetKind::number, "numbers have no classes");
-  const TargetColumn& target = plan.targets[0];
-  for_column(dataset, rows, target.storage, target.index, false, [&](int64_t row, double value) {
-    if (std::isnan(value)) null_target(target);
-    classes[row] = static_cast<int64_t>(value);
-  });
+  for_targets(plan, dataset, rows,
+              [&](int64_t sample, int64_t, double value) { classes[sample] = static_cast<int64_t>(value); });
 }
 
 }  // namespace troika

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "troika/base/error.h"
 #include "troika/train/encoder.h"
@@ -11,12 +10,14 @@
 namespace troika {
 namespace {
 
-/// `trend`: whether a timestamp's own value is an input, beside its place in the day and the year.
-void add_feature(const Column& column, bool trend, FeaturePlan& plan) {
-  const auto add = [&](Encoding encoding) {
-    plan.floats.push_back(
-        {column.name, encoding, column.storage, column.index, column.type == ColumnType::timestamp});
+/// `trend`: whether a timestamp's own value is an input, beside its place in the day and the year. Masks are
+/// put aside, so that columns side by side stay so.
+void add_feature(const Column& column, bool trend, FeaturePlan& plan, std::vector<FloatInput>& masks) {
+  const auto input = [&](Encoding encoding) {
+    return FloatInput{column.name, encoding, column.storage, column.index,
+                      column.type == ColumnType::timestamp};
   };
+  const auto add = [&](Encoding encoding) { plan.floats.push_back(input(encoding)); };
   switch (column.type) {
     case ColumnType::number:
     case ColumnType::integer:
@@ -35,10 +36,10 @@ void add_feature(const Column& column, bool trend, FeaturePlan& plan) {
     case ColumnType::category:
       // Null is a category of its own, so it needs no mask.
       plan.categories.push_back(
-          {column.name, column.index, static_cast<int64_t>(column.categories.size()) + 1});
+          {column.name, column.index, static_cast<int64_t>(column.categories.size()) + 1, column.categories});
       return;
   }
-  if (column.nulls > 0) add(Encoding::mask);
+  if (column.nulls > 0) masks.push_back(input(Encoding::mask));
 }
 
 void add_target(const Column& column, const DataRecipe& recipe, FeaturePlan& plan) {
@@ -66,6 +67,13 @@ void add_target(const Column& column, const DataRecipe& recipe, FeaturePlan& pla
       fail_usage(
           "data.target names several columns, and \"{}\" is of type {}; several targets must all be numbers",
           column.name, name_of(column.type));
+    }
+    if (plan.windows.steps_ahead() > 1) {
+      fail_usage(
+          "data.horizon = {}, but data.target \"{}\" is of type {}: classes are predicted one row ahead at "
+          "the "
+          "most; use horizon = 1",
+          plan.windows.horizon, column.name, name_of(column.type));
     }
     plan.kind = target.classes.size() == 2 ? TargetKind::binary : TargetKind::classes;
   }
@@ -132,10 +140,58 @@ void measure(const Dataset& dataset, const RowSet& rows, FeaturePlan& plan) {
   for (const Moments& each : moments) each.finish();
 }
 
+/// Whether a column is an input if nobody says which are (the rule is in encoder.h).
+bool is_feature_by_default(const Column& column, const DataRecipe& recipe) {
+  const bool windows = recipe.window > 0;
+  if (column.name == recipe.weight) return false;
+  if (column.name == recipe.time) return windows && column.type == ColumnType::timestamp;
+  if (std::ranges::count(recipe.targets, column.name)) return windows && recipe.horizon > 0;
+  if (std::ranges::count(recipe.series, column.name)) {
+    return column.type == ColumnType::category && recipe.split.by != "series";
+  }
+  return true;
+}
+
+void add_features(const Dataset& dataset, const DataRecipe& recipe, FeaturePlan& plan) {
+  // The later rows of a split by time lie outside of all times trained on: a trend would be guessed, not
+  // learned.
+  const bool by_time = recipe.split.by == "time" || recipe.window > 0;
+  std::vector<FloatInput> masks;
+  const auto add = [&](const Column& column) {
+    add_feature(column, !(by_time && column.name == recipe.time), plan, masks);
+  };
+  for (const std::string& name : recipe.features) {
+    const Column& column = dataset.column(name);
+    if (column.nulls == dataset.rows) {
+      fail_usage("data.features: \"{}\" is null in all {} rows; leave it out", name, dataset.rows);
+    }
+    add(column);
+  }
+  for (const Column& column : dataset.columns) {
+    if (!recipe.features.empty() || !is_feature_by_default(column, recipe)) continue;
+    if (column.nulls == dataset.rows) {
+      plan.left_out.push_back(column.name);
+    } else {
+      add(column);
+    }
+  }
+  plan.floats.insert(plan.floats.end(), masks.begin(), masks.end());
+  if (plan.floats.empty() && plan.categories.empty()) {
+    fail_usage("{} has no column to predict {} from", dataset.folder.string(),
+               fmt::join(recipe.targets, ", "));
+  }
+}
+
 }  // namespace
+
+WindowOptions windows_of(const DataRecipe& recipe) {
+  if (recipe.window == 0) return {};
+  return {recipe.window, recipe.horizon, recipe.stride, recipe.series, recipe.time, recipe.max_gap};
+}
 
 FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, const RowSet& training_rows) {
   FeaturePlan plan;
+  plan.windows = windows_of(recipe);
   for (const std::string& name : recipe.targets) {
     const Column& column = dataset.column(name);
     if (column.nulls == dataset.rows) {
@@ -144,64 +200,9 @@ FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, cons
     }
     add_target(column, recipe, plan);
   }
-  // In a split by time the later rows lie outside of all times trained on: a trend would be guessed, not
-  // learned.
-  const auto trend_of = [&](const Column& column) {
-    return !(recipe.split.by == "time" && column.name == recipe.time);
-  };
-  if (!recipe.features.empty()) {
-    for (const std::string& name : recipe.features) {
-      const Column& column = dataset.column(name);
-      if (column.nulls == dataset.rows) {
-        fail_usage("data.features: \"{}\" is null in all {} rows; leave it out", name, dataset.rows);
-      }
-      add_feature(column, trend_of(column), plan);
-    }
-  } else {
-    for (const Column& column : dataset.columns) {
-      if (std::ranges::count(recipe.targets, column.name) || column.name == recipe.time) continue;
-      if (column.nulls == dataset.rows) {
-        plan.left_out.push_back(column.name);
-      } else {
-        add_feature(column, trend_of(column), plan);
-      }
-    }
-  }
-  if (plan.floats.empty() && plan.categories.empty()) {
-    fail_usage("{} has no column to predict {} from", dataset.folder.string(),
-               fmt::join(recipe.targets, ", "));
-  }
+  add_features(dataset, recipe, plan);
   measure(dataset, training_rows, plan);
   return plan;
-}
-
-std::string to_json(const FeaturePlan& plan) {
-  nlohmann::ordered_json out;
-  out["floats"] = nlohmann::ordered_json::array();
-  for (const FloatInput& input : plan.floats) {
-    nlohmann::ordered_json each{{"column", input.column}, {"encoding", name_of(input.encoding)}};
-    if (input.encoding == Encoding::standardised) {
-      each["mean"] = input.mean;
-      each["deviation"] = input.deviation;
-    }
-    out["floats"].push_back(each);
-  }
-  out["categories"] = nlohmann::ordered_json::array();
-  for (const CategoryInput& input : plan.categories) {
-    out["categories"].push_back({{"column", input.column}, {"values", input.values}});
-  }
-  out["targets"] = nlohmann::ordered_json::array();
-  for (const TargetColumn& target : plan.targets) {
-    nlohmann::ordered_json each{{"column", target.column}};
-    if (target.classes.empty()) {
-      each["mean"] = target.mean;
-      each["deviation"] = target.deviation;
-    } else {
-      each["classes"] = target.classes;
-    }
-    out["targets"].push_back(each);
-  }
-  return out.dump(1) + "\n";
 }
 
 }  // namespace troika

@@ -10,6 +10,25 @@
 #include "troika/base/error.h"
 
 namespace troika {
+namespace {
+
+at::Tensor elements(LossKind kind, const at::Tensor& output, const at::Tensor& target, int64_t reduction) {
+  switch (kind) {
+    case LossKind::mse:
+      return at::mse_loss(output, target, reduction);
+    case LossKind::mae:
+      return at::l1_loss(output, target, reduction);
+    case LossKind::huber:
+      return at::huber_loss(output, target, reduction, 1.0);
+    case LossKind::binary_cross_entropy:
+      return at::binary_cross_entropy_with_logits(output, target, {}, {}, reduction);
+    case LossKind::cross_entropy:
+      return at::cross_entropy_loss(output, target, {}, reduction);
+  }
+  TROIKA_ASSERT(false, "a loss without a formula");
+}
+
+}  // namespace
 
 const char* name_of(LossKind kind) {
   switch (kind) {
@@ -64,28 +83,18 @@ int64_t output_width(LossKind kind, const FeaturePlan& plan) {
 Loss make_loss(LossKind kind) {
   return [kind](const Tensors& outputs, const Batch& batch) -> LossValue {
     const at::Tensor& output = outputs.at(0);
-    const auto weight = static_cast<double>(batch.samples);
-    const double each = 1.0 / static_cast<double>(output.size(1));
-    switch (kind) {
-      case LossKind::mse: {
-        at::Tensor sum = at::mse_loss(output, batch.target, at::Reduction::Sum);
-        return {output.size(1) == 1 ? sum : sum.mul(each), weight};
-      }
-      case LossKind::mae: {
-        at::Tensor sum = at::l1_loss(output, batch.target, at::Reduction::Sum);
-        return {output.size(1) == 1 ? sum : sum.mul(each), weight};
-      }
-      case LossKind::huber: {
-        at::Tensor sum = at::huber_loss(output, batch.target, at::Reduction::Sum, 1.0);
-        return {output.size(1) == 1 ? sum : sum.mul(each), weight};
-      }
-      case LossKind::binary_cross_entropy:
-        return {at::binary_cross_entropy_with_logits(output, batch.target, {}, {}, at::Reduction::Sum),
-                weight};
-      case LossKind::cross_entropy:
-        return {at::cross_entropy_loss(output, batch.target, {}, at::Reduction::Sum), weight};
+    if (!batch.weights.defined()) {
+      const at::Tensor sum = elements(kind, output, batch.target, at::Reduction::Sum);
+      // Numbers of one sample are averaged; classes have one loss a sample, whatever the width.
+      const bool several = kind != LossKind::cross_entropy && output.size(1) > 1;
+      return {several ? sum.mul(1.0 / static_cast<double>(output.size(1))) : sum,
+              static_cast<double>(batch.samples)};
     }
-    return {};
+    at::Tensor each = elements(kind, output, batch.target, at::Reduction::None);
+    if (each.dim() > 1) each = each.flatten(1).mean(1);
+    // The divisor is summed in double, so that it doesn't matter how a batch was cut.
+    return {each.mul(batch.weights.to(each.scalar_type())).sum(),
+            batch.weights.sum(at::kDouble).item<double>()};
   };
 }
 

@@ -19,8 +19,10 @@ LossKind choose_loss(const std::string& name, const FeaturePlan& plan, const Dat
 /// How many numbers the model must give per sample.
 int64_t output_width(LossKind kind, const FeaturePlan& plan);
 
-/// Outputs [n, width] against Batch::target. For several numbers a sample's loss is the mean over them. huber
-/// turns linear at 1 (one deviation of the target, which is standardised).
+/// Outputs [n, width] against Batch::target. For several numbers (targets, or steps ahead) a sample's loss is
+/// the mean over them. Batch::weights multiply each sample's loss, and LossValue::weight is their sum (else
+/// the number of samples), so that the quotient of sums over pieces is the weighted mean. huber turns linear
+/// at 1 (one deviation of the target, which is standardised).
 Loss make_loss(LossKind kind);
 
 }  // namespace troika

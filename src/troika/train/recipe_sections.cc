@@ -73,9 +73,9 @@ std::optional<Mesh> read_mesh(const RecipeSource& source, const toml::table* tab
   return Mesh{static_cast<int>(data), static_cast<int>(pipeline), static_cast<int>(tensor)};
 }
 
-bool has_batch_norm(const std::string& type) { return type == "cnn"; }
-
 }  // namespace
+
+bool has_batch_norm(const std::string& model_type) { return model_type == "cnn"; }
 
 DataRecipe read_data(const RecipeSource& source, const Path& folder) {
   DataRecipe data;

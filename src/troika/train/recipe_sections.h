@@ -17,4 +17,7 @@ ParallelRecipe read_parallel(const RecipeSource& source);
 /// What one section's keys need of another's: an lstm needs windows, and so on.
 void check_together(const RecipeSource& source, const Recipe& recipe);
 
+/// Whether a built-in model has a BatchNorm.
+bool has_batch_norm(const std::string& model_type);
+
 }  // namespace troika::internal

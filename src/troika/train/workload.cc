@@ -6,25 +6,78 @@
 
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
+#include "troika/parallel/batch_norm.h"
+#include "troika/parallel/model.h"
 #include "troika/train/models/registry.h"
+#include "troika/train/rate_schedule.h"
+#include "troika/train/recipe_sections.h"
 
 namespace troika {
 
+namespace {
+
+SplitOptions split_options(const Recipe& recipe) {
+  const DataRecipe& data = recipe.data;
+  SplitOptions split;
+  split.by = data.split.by == "time"     ? SplitOptions::By::time
+             : data.split.by == "series" ? SplitOptions::By::series
+                                         : SplitOptions::By::random;
+  split.validation = data.split.validation;
+  split.test = data.split.test;
+  split.time_column = data.time;
+  split.series_columns = data.series;
+  split.seed = recipe.train.seed;
+  return split;
+}
+
+void require_targets(const Dataset& dataset, const DataRecipe& data) {
+  for (const std::string& target : data.targets) {
+    if (dataset.column(target).nulls == dataset.rows) {
+      fail_usage("data.target \"{}\" is null in all {} rows of {}: there is nothing to learn from", target,
+                 dataset.rows, data.path);
+    }
+  }
+}
+
+/// Before anything is written; the engine would find it in the first step only.
+void check_batch_norm(const Workload& work) {
+  if (!internal::has_batch_norm(work.recipe.model.type)) return;
+  const std::string layer = Model(work.layers, work.recipe.train.seed).first_batch_norm();
+  if (layer.empty()) return;
+  check_batch_norm_group(layer, std::min(work.recipe.train.batch, work.train_samples),
+                         work.recipe.train.batch_norm_group, work.ranks(),
+                         work.recipe.parallel.micro_batches);
+}
+
+}  // namespace
+
+int64_t most_ranks(const Recipe& recipe) {
+  const int64_t batch = recipe.train.batch, group = recipe.train.batch_norm_group;
+  int64_t most = batch;
+  if (internal::has_batch_norm(recipe.model.type)) {
+    const int64_t groups = group > 0 ? (batch + group - 1) / group : 1;
+    most = std::max<int64_t>(1, groups / recipe.parallel.micro_batches);
+  }
+  return std::min<int64_t>(usable_cores(), most);
+}
+
 void decide_parallel(Recipe& recipe) {
   ParallelRecipe& parallel = recipe.parallel;
-  const int64_t cores = usable_cores();
-  if (!parallel.ranks)
-    parallel.ranks = parallel.mesh ? parallel.mesh->ranks() : std::min(cores, recipe.train.batch);
+  if (!parallel.ranks) parallel.ranks = parallel.mesh ? parallel.mesh->ranks() : most_ranks(recipe);
   if (!parallel.mesh) parallel.mesh = Mesh{static_cast<int>(*parallel.ranks), 1, 1};
   require_ranks(*parallel.mesh, static_cast<int>(*parallel.ranks));
-  if (!parallel.threads_per_rank) parallel.threads_per_rank = std::max<int64_t>(1, cores / *parallel.ranks);
-  if (recipe.model.dropout > 0 && *parallel.ranks > 1) {
-    fail_usage(
-        "model.dropout = {} with {} ranks is not in this version: it would depend on the number of ranks; "
-        "use "
-        "--ranks 1, or dropout = 0",
-        recipe.model.dropout, *parallel.ranks);
+  if (!parallel.threads_per_rank) {
+    parallel.threads_per_rank = std::max<int64_t>(1, usable_cores() / *parallel.ranks);
   }
+}
+
+ModelShape model_shape(const FeaturePlan& plan, LossKind loss) {
+  ModelShape shape;
+  shape.floats = static_cast<int64_t>(plan.floats.size());
+  for (const CategoryInput& input : plan.categories) shape.category_values.push_back(input.values);
+  shape.outputs = output_width(loss, plan);
+  shape.window = plan.windows.window;
+  return shape;
 }
 
 Workload prepare(const Recipe& recipe) {
@@ -33,32 +86,27 @@ Workload prepare(const Recipe& recipe) {
   work.ranks_were_auto = !recipe.parallel.ranks && !recipe.parallel.mesh;
   decide_parallel(work.recipe);
   const DataRecipe& data = work.recipe.data;
+  const TrainRecipe& train = work.recipe.train;
+  const WindowOptions windows = windows_of(data);
   work.dataset = open_dataset(data.path);
-  for (const std::string& target : data.targets) {
-    const Column& column = work.dataset.column(target);
-    if (column.nulls == work.dataset.rows) {
-      fail_usage("data.target \"{}\" is null in all {} rows of {}: there is nothing to learn from", target,
-                 work.dataset.rows, data.path);
-    }
-  }
+  require_targets(work.dataset, data);
   if (!data.time.empty()) work.dataset.column(data.time);  // throws if it isn't there
-  SplitOptions split;
-  split.by = data.split.by == "time" ? SplitOptions::By::time : SplitOptions::By::random;
-  split.validation = data.split.validation;
-  split.test = data.split.test;
-  split.time_column = data.time;
-  split.seed = work.recipe.train.seed;
-  work.split = split_rows(work.dataset, data.targets, split);
+  const SplitOptions split = split_options(work.recipe);
+  work.split = windows.any() ? split_windows(work.dataset, data.targets, split, windows)
+                             : split_rows(work.dataset, data.targets, split);
   work.train_samples = work.split.train.count();
-  if (work.train_samples == 0) fail("{}: no row is left to train on", data.path);
-  work.features = plan_features(work.dataset, data, work.split.train);
-  work.loss_kind = choose_loss(work.recipe.train.loss, work.features, work.dataset);
+  if (work.train_samples == 0) {
+    fail("{}: no {} is left to train on", data.path, windows.any() ? "window" : "row");
+  }
+  check_rate_schedule(train, work.total_steps());
+  work.features = windows.any()
+                      ? plan_features(work.dataset, data, covered_rows(work.split.train, windows.span()))
+                      : plan_features(work.dataset, data, work.split.train);
+  work.loss_kind = choose_loss(train.loss, work.features, work.dataset);
   work.loss = make_loss(work.loss_kind);
-  ModelShape shape;
-  shape.floats = static_cast<int64_t>(work.features.floats.size());
-  for (const CategoryInput& input : work.features.categories) shape.category_values.push_back(input.values);
-  shape.outputs = output_width(work.loss_kind, work.features);
-  work.layers = make_model(work.recipe.model, shape);
+  work.weights = plan_weights(work.dataset, work.recipe, work.features, work.split);
+  work.layers = make_model(work.recipe.model, model_shape(work.features, work.loss_kind));
+  check_batch_norm(work);
   return work;
 }
 
@@ -69,34 +117,52 @@ ReplicaOptions replica_options(const Workload& work) {
       work.recipe.parallel.weights == "replicated" ? WeightPlacement::replicated : WeightPlacement::shared;
   options.seed = work.recipe.train.seed;
   options.dtype = work.dtype();
+  options.clip_norm = work.recipe.train.clip_norm;
+  options.batch_norm_group = work.recipe.train.batch_norm_group;
+  options.bf16 = work.recipe.train.precision == "bf16";
   return options;
 }
 
 std::unique_ptr<BatchSource> open_training_source(const Workload& work, int readers) {
   SourceOptions options;
   options.readers = readers;
+  options.span = work.features.windows.span();
   return BatchSource::open(work.dataset, work.split.train, work.recipe.train.seed, options);
 }
 
-Batch make_batch(const Workload& work, const RowBuffer& rows) {
+Tensors make_inputs(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows,
+                    at::ScalarType dtype, int64_t span) {
+  std::vector<int64_t> shape{samples_in(plan, rows, span)};
+  if (plan.windows.any()) shape.push_back(plan.windows.window);
+  shape.push_back(static_cast<int64_t>(plan.floats.size()));
+  const at::Tensor numbers = at::empty(shape, at::TensorOptions().dtype(at::kFloat));
+  shape.back() = static_cast<int64_t>(plan.categories.size());
+  const at::Tensor categories = at::empty(shape, at::TensorOptions().dtype(at::kLong));
+  encode_inputs(plan, dataset, rows, numbers.mutable_data_ptr<float>(),
+                categories.mutable_data_ptr<int64_t>(), span);
+  return {numbers.to(dtype), categories};
+}
+
+Batch make_batch(const Workload& work, const RowBuffer& rows, int64_t first_sample) {
   const FeaturePlan& plan = work.features;
-  const int64_t n = rows.rows;
-  const auto floats = at::TensorOptions().dtype(at::kFloat);
-  const auto whole = at::TensorOptions().dtype(at::kLong);
-  at::Tensor numbers = at::empty({n, static_cast<int64_t>(plan.floats.size())}, floats);
-  at::Tensor categories = at::empty({n, static_cast<int64_t>(plan.categories.size())}, whole);
-  encode_inputs(plan, work.dataset, rows, numbers.mutable_data_ptr<float>(),
-                categories.mutable_data_ptr<int64_t>());
-  at::Tensor target;
+  Batch batch;
+  batch.inputs = make_inputs(plan, work.dataset, rows, work.dtype());
+  batch.samples = samples_in(plan, rows);
+  batch.first_sample = first_sample;
   if (work.loss_kind == LossKind::cross_entropy) {
-    target = at::empty({n}, whole);
-    encode_classes(plan, work.dataset, rows, target.mutable_data_ptr<int64_t>());
+    batch.target = at::empty({batch.samples}, at::TensorOptions().dtype(at::kLong));
+    encode_classes(plan, work.dataset, rows, batch.target.mutable_data_ptr<int64_t>());
   } else {
-    target = at::empty({n, plan.target_width()}, floats);
+    const at::Tensor target =
+        at::empty({batch.samples, plan.target_width()}, at::TensorOptions().dtype(at::kFloat));
     encode_targets(plan, work.dataset, rows, target.mutable_data_ptr<float>());
-    target = target.to(work.dtype());
+    batch.target = target.to(work.dtype());
   }
-  return {{numbers.to(work.dtype()), categories}, target, n};
+  if (work.weights.any()) {
+    batch.weights = at::empty({batch.samples}, at::TensorOptions().dtype(at::kDouble));
+    encode_weights(work.weights, plan, work.dataset, rows, batch.weights.mutable_data_ptr<double>());
+  }
+  return batch;
 }
 
 StepPlace place_of_step(const Workload& work, int64_t step) {

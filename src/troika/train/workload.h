@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,11 @@
 #include "troika/train/encoder.h"
 #include "troika/train/loss.h"
 #include "troika/train/recipe.h"
+#include "troika/train/sample_weights.h"
 
 namespace troika {
+
+struct ModelShape;
 
 struct Workload {
   Recipe recipe;  // with ranks, mesh and threads_per_rank decided
@@ -23,31 +27,47 @@ struct Workload {
   FeaturePlan features;
   LossKind loss_kind = LossKind::mse;
   Loss loss;
+  SampleWeights weights;
   std::vector<Layer> layers;
-  int64_t train_samples = 0;
+  int64_t train_samples = 0;  // rows, or with windows windows
 
   int ranks() const { return static_cast<int>(*recipe.parallel.ranks); }
   int64_t steps_per_epoch() const { return (train_samples + recipe.train.batch - 1) / recipe.train.batch; }
   int64_t total_steps() const {
     return recipe.train.steps ? *recipe.train.steps : *recipe.train.epochs * steps_per_epoch();
   }
+  /// Consecutive samples that stay on one rank and in one micro-batch; the `unit` of piece_of.
+  int64_t piece_unit() const { return std::max<int64_t>(1, recipe.train.batch_norm_group); }
   at::ScalarType dtype() const { return recipe.train.precision == "float64" ? at::kDouble : at::kFloat; }
 };
 
-/// Decides what is "auto" (ranks: the usable cores, not more than the batch has samples; threads: the cores
-/// that each rank gets). Throws UsageError for a mesh that isn't the number of ranks.
+/// The most ranks that `recipe` can use on this machine: the usable cores, not more than a global batch has
+/// samples, or groups of a BatchNorm.
+int64_t most_ranks(const Recipe& recipe);
+
+/// Decides what is "auto" without a trial (ranks: most_ranks; threads: the cores that each rank gets). Throws
+/// UsageError for a mesh that isn't the number of ranks.
 void decide_parallel(Recipe& recipe);
 
-/// Opens the dataset, splits it, plans the features and chooses loss and layers. Throws Error or UsageError.
+/// Opens the dataset, splits it, plans the features and chooses loss, weights and layers. Throws Error or
+/// UsageError.
 Workload prepare(const Recipe& recipe);
+
+/// What a model is built for that reads inputs as `plan` makes them.
+ModelShape model_shape(const FeaturePlan& plan, LossKind loss);
 
 ReplicaOptions replica_options(const Workload& work);
 
 /// The source of the training rows, in an order by train.seed; one reader per rank.
 std::unique_ptr<BatchSource> open_training_source(const Workload& work, int readers);
 
-/// Rows as tensors: inputs {floats, categories}, and the target as the loss wants it.
-Batch make_batch(const Workload& work, const RowBuffer& rows);
+/// Inputs {floats, categories} of rows, the floats as `dtype`; needs no target. `span` as in encode_inputs.
+Tensors make_inputs(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows,
+                    at::ScalarType dtype, int64_t span = 0);
+
+/// Rows as a batch: inputs, the target as the loss wants it, and the samples' weights (float64) if they have
+/// any. `first_sample` is the first one's place in the global batch.
+Batch make_batch(const Workload& work, const RowBuffer& rows, int64_t first_sample = 0);
 
 /// Where step `step` (from 0) lies: the epoch, and its positions within it. The last batch of an epoch may be
 /// smaller.
