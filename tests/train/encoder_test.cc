@@ -62,9 +62,9 @@ TEST_F(EncoderTest, EveryTypeHasItsEncoding) {
   const FeaturePlan p = plan("y", {"x", "count", "flag", "kind", "when"});
   std::vector<std::string> names;
   for (const FloatInput& input : p.floats) names.push_back(input.column + " " + name_of(input.encoding));
-  EXPECT_EQ(names, (std::vector<std::string>{"x standardised", "x mask", "count standardised", "flag boolean",
+  EXPECT_EQ(names, (std::vector<std::string>{"x standardised", "count standardised", "flag boolean",
                                              "when standardised", "when sin_day", "when cos_day",
-                                             "when sin_year", "when cos_year"}));
+                                             "when sin_year", "when cos_year", "x mask"}));
   ASSERT_EQ(p.categories.size(), 1U);
   EXPECT_EQ(p.categories[0].values, 4);  // null, a, b, c
 }
@@ -82,13 +82,13 @@ TEST_F(EncoderTest, ValuesAreStandardisedByTheTrainingRowsAlone) {
     const float x = all.floats[static_cast<size_t>(row * dataset_.float_columns)];
     const float kind = all.floats[static_cast<size_t>(row * dataset_.float_columns) + 3];
     const float* const out = &floats[static_cast<size_t>(row) * width];
-    EXPECT_EQ(out[1], std::isnan(x) ? 1 : 0);
+    EXPECT_EQ(out[3], std::isnan(x) ? 1 : 0);
     EXPECT_EQ(categories[static_cast<size_t>(row)], std::isnan(kind) ? 0 : static_cast<int64_t>(kind) + 1);
     if (std::isnan(x)) {
       EXPECT_EQ(out[0], 0);
     }
     if (!train_.contains(row)) continue;
-    big += out[3] * out[3];
+    big += out[2] * out[2];
     if (std::isnan(x)) continue;
     sum += out[0];
     squares += out[0] * out[0];
