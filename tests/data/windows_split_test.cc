@@ -175,7 +175,7 @@ TEST(WindowsByTime, CutAsRowsAreAndSayWhatFellOut) {
             "1970-03-22 to "
             "before 1970-04-01 (458 windows), test from 1970-04-01 (458 windows); windows of 10 + 2 rows; 2 "
             "series, 0 "
-            "gaps (steps above 5400 s, 1.5 x the median step); left out: 44 windows across a cut, 2 whose "
+            "gaps (steps above 5400 s, 1.5 x the median step); windows left out: 44 across a cut, 2 whose "
             "target is null");
   EXPECT_FALSE(split.train.contains(1000 - 10));
   EXPECT_FALSE(split.train.contains(1000 - 11));
@@ -198,8 +198,8 @@ TEST(WindowsByTime, CountWhatFellOutAtGaps) {
   EXPECT_EQ(split.items(), 94 - 3);
   EXPECT_SAYS(split.description,
               "1 series, 2 gaps (steps above 1.5, 1.5 x the median step, 1 of them where the time stands "
-              "still); left "
-              "out: 3 windows across a cut, 6 across a gap");
+              "still); windows left "
+              "out: 3 across a cut, 6 across a gap");
   EXPECT_SAYS(split.description, "train before 9");
 }
 
@@ -220,7 +220,7 @@ TEST(WindowsByTime, SayWhatIsMissing) {
   EXPECT_SAYS(error(other, windows_of(3, 1)), "windows are in order of \"t\" and can't be split by \"y\"");
   const std::string text = error(split_by(kByTime, 0.1, 0.1), windows_of(9, 4));
   EXPECT_SAYS(text, "the validation part would have no window: 0.1 was asked for, a window takes 13 rows");
-  EXPECT_SAYS(text, "20 windows across a cut");
+  EXPECT_SAYS(text, "20 across a cut");
   EXPECT_SAYS(error(split_by(kByTime, 0.1, 0.1), windows_of(90, 20)), "windows of 90 + 20 rows");
   EXPECT_SAYS(error(split_by(kByTime, 0.1, 0.1), windows_of(1'000, 0)), "has only 100 rows");
   EXPECT_SAYS(error(split_by(kByTime, 0.1, 0.1), windows_of(3, std::numeric_limits<int64_t>::max())),

@@ -256,10 +256,10 @@ class WindowSplitter {
     const auto add = [&](int64_t count, const char* why) {
       if (count > 0) texts.push_back(fmt::format("{} {}", with_commas(count), why));
     };
-    add(at_cuts_, "windows across a cut");
+    add(at_cuts_, "across a cut");
     add(lost_at_gaps(), "across a gap");
     add(split_.null_targets, "whose target is null");
-    return texts.empty() ? "" : fmt::format("; left out: {}", fmt::join(texts, ", "));
+    return texts.empty() ? "" : fmt::format("; windows left out: {}", fmt::join(texts, ", "));
   }
 
   std::string largest_step() const {
