@@ -48,9 +48,9 @@ const Column& time_column(const Dataset& dataset, const std::string& name, const
     if (column.type == ColumnType::timestamp || column.type == ColumnType::integer)
       candidates.push_back(column.name);
   }
-  const std::string choice = candidates.empty()
-                                 ? "this dataset has none, so split by = \"random\""
-                                 : fmt::format("columns that could be it: {}", fmt::join(candidates, ", "));
+  const std::string choice =
+      candidates.empty() ? "this dataset has none: leave it out, and split by = \"random\" or \"series\""
+                         : fmt::format("columns that could be it: {}", fmt::join(candidates, ", "));
   if (name.empty())
     fail_usage("{} needs a column of timestamps or whole numbers, but none is named; {}", purpose, choice);
   const Column& column = dataset.column(name);
