@@ -69,6 +69,7 @@ std::vector<SmallModel> small_models() {
 Batch rows(Range samples, int inputs, at::ScalarType dtype) {
   Batch batch;
   batch.samples = samples.size();
+  batch.first_sample = samples.begin;
   const torch::Tensor part = table().narrow(0, samples.begin, samples.size()).to(dtype);
   for (int i = 0; i < inputs; ++i)
     batch.inputs.push_back(part.narrow(1, i * kFeatures, kFeatures).contiguous());
@@ -82,7 +83,10 @@ std::vector<std::vector<Batch>> pieces_of(int64_t batch, int ranks, int micro_ba
   for (int j = 0; j < micro_batches; ++j) {
     const Range micro = share({first, first + batch}, micro_batches, j);
     for (int r = 0; r < ranks; ++r) {
-      pieces[static_cast<size_t>(r)].push_back(rows(share(micro, ranks, r), inputs, dtype));
+      const Range piece = share(micro, ranks, r);
+      Batch part = rows(piece, inputs, dtype);
+      part.first_sample = piece.begin - first;
+      pieces[static_cast<size_t>(r)].push_back(std::move(part));
     }
   }
   return pieces;

@@ -28,18 +28,18 @@ bool equal(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
 
 Tensors forward_watched(const Model& model, const Tensors& inputs, int ranks) {
   const std::lock_guard lock(watch_mutex());
-  Tensors values = inputs;
-  for (size_t i = 0; i < model.layers().size(); ++i) {
-    const auto before = state_of_default_generator();
-    values = model.forward_layer(i, values);
-    if (!equal(before, state_of_default_generator())) {
+  auto before = state_of_default_generator();
+  return model.forward(inputs, [&](size_t layer) {
+    const auto after = state_of_default_generator();
+    if (!equal(before, after)) {
       fail_usage(
-          "layer \"{}\" draws random numbers in forward (dropout?): with {} ranks the result would depend on "
-          "the number of ranks. Train on one rank, or without the dropout",
-          model.layers()[i].first, ranks);
+          "layer \"{}\" draws random numbers in forward that are not keyed by sample (dropout would be): "
+          "with "
+          "{} ranks the result would depend on the number of ranks. Train on one rank, or without them",
+          model.layers()[layer].first, ranks);
     }
-  }
-  return values;
+    before = after;
+  });
 }
 
 }  // namespace troika

@@ -3,7 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include "troika/base/error.h"
+#include "troika/parallel/bf16.h"
 #include "troika/parallel/gradient_sync.h"
+#include "troika/parallel/step_context.h"
 #include "troika/parallel/step_math.h"
 
 namespace troika {
@@ -21,6 +23,15 @@ MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, c
   }
 }
 
+Tensors MicroBatchedReference::forward(const Batch& batch) const {
+  const StepScope step({.seed = options_.seed,
+                        .step = steps_ + 1,
+                        .samples = {batch.first_sample, batch.first_sample + batch.samples},
+                        .batch_norm_group = options_.batch_norm_group});
+  const Bf16Scope precision(options_.bf16);
+  return without_bf16(model_.forward(batch.inputs));
+}
+
 StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
                                        at::Tensor* mean_gradients) {
   TROIKA_ASSERT(pieces.size() == ranks_, fmt::format("pieces of {} ranks", pieces.size()));
@@ -34,7 +45,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
     drop_gradients(model_.parameters());
     for (const Batch& batch : pieces[rank]) {
       if (batch.samples == 0) continue;
-      const LossValue value = checked_loss(loss, model_.forward(batch.inputs), batch);
+      const LossValue value = checked_loss(loss, forward(batch), batch);
       numbers[rank].loss_sum += value.sum.item<double>();
       numbers[rank].weight += value.weight;
       value.sum.backward();
@@ -54,6 +65,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
                       mean_gradients};
   update_slice(buffers_, update, gradients, mean_gradients != nullptr ? *mean_gradients : at::Tensor(),
                {0, buffers_.layout.total});
+  ++steps_;
   return {totals.loss_sum / totals.weight, totals.weight};
 }
 

@@ -24,13 +24,19 @@ class MicroBatchedReference {
   /// Copies; in the order of parameters().
   void set_weights(const std::vector<at::Tensor>& weights);
 
+  /// As many as a resumed run has done.
+  void set_steps_done(int64_t steps) { steps_ = steps; }
+
  private:
+  Tensors forward(const Batch& batch) const;
+
   size_t ranks_;
   ReplicaOptions options_;
   Model model_;
   FlatBuffers buffers_;
   std::vector<NamedTensor> parameters_;
   std::vector<int64_t> optimizer_steps_;
+  int64_t steps_ = 0;
 };
 
 }  // namespace troika

@@ -11,6 +11,7 @@
 
 #include "troika/base/error.h"
 #include "troika/base/random.h"
+#include "troika/parallel/batch_norm.h"
 
 namespace troika {
 namespace {
@@ -127,19 +128,49 @@ std::vector<NamedTensor> Model::list_parameters(const std::string& layer, const 
 
 Tensors Model::forward_layer(size_t index, const Tensors& inputs) const {
   const auto& [name, layer] = layers_[index];
+  const NoisyLayerScope scope(noise_, name);
+  const BatchNormScope batch_norms(*layer.module);
   try {
-    return layer.forward(inputs);
+    Tensors outputs = layer.forward(inputs);
+    check_draws_of_layer();
+    return outputs;
   } catch (const c10::Error& error) {
-    fail("layer \"{}\", forward: {}", name, error.what_without_backtrace());
+    fail("layer \"{}\", forward: {}", name, batch_norms.explain(error.what_without_backtrace()));
   } catch (const std::out_of_range&) {
     fail("layer \"{}\", forward: it wants more than the {} input{} it gets", name, inputs.size(),
          inputs.size() == 1 ? "" : "s");
   }
 }
 
-Tensors Model::forward(const Tensors& inputs) const {
-  Tensors values = forward_layer(0, inputs);
-  for (size_t i = 1; i < layers_.size(); ++i) values = forward_layer(i, values);
+// Leaves no trace: what forward changes in the modules (running statistics) is put back.
+void Model::try_forward(const Tensors& inputs) const {
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept;
+  for (const auto& [name, layer] : layers_) {
+    for (const at::Tensor& buffer : layer.module->buffers()) {
+      if (buffer.defined()) kept.emplace_back(buffer, buffer.clone());
+    }
+  }
+  const auto put_back = [&kept] {
+    for (auto& [buffer, before] : kept) buffer.copy_(before);
+  };
+  try {
+    Tensors values = inputs;
+    for (size_t i = 0; i < layers_.size(); ++i) values = forward_layer(i, values);
+  } catch (...) {
+    put_back();
+    throw;
+  }
+  put_back();
+}
+
+Tensors Model::forward(const Tensors& inputs, const AfterLayer& after_layer) const {
+  const std::function<void(const Tensors&)> again = [this](const Tensors& few) { try_forward(few); };
+  const ForwardScope scope(inputs, again);
+  Tensors values = inputs;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    values = forward_layer(i, values);
+    if (after_layer) after_layer(i);
+  }
   return values;
 }
 

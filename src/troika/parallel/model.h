@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "troika/parallel/layer.h"
+#include "troika/parallel/noise_plan.h"
 
 namespace troika {
 
@@ -25,8 +26,10 @@ class Model {
   Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dtype = at::kFloat,
         const OnLayer& on_layer = {});
 
-  /// Throws Error naming the layer that failed.
-  Tensors forward(const Tensors& inputs) const;
+  /// Throws Error naming the layer that failed. Within a StepScope noise is keyed by sample; the samples are
+  /// dimension 0 of the inputs.
+  using AfterLayer = std::function<void(size_t index)>;
+  Tensors forward(const Tensors& inputs, const AfterLayer& after_layer = {}) const;
   Tensors forward_layer(size_t index, const Tensors& inputs) const;
 
   void train(bool on = true);
@@ -44,10 +47,12 @@ class Model {
  private:
   void convert(torch::nn::Module& module, at::ScalarType dtype) const;
   std::vector<NamedTensor> list_parameters(const std::string& layer, const torch::nn::Module& module);
+  void try_forward(const Tensors& inputs) const;
 
   std::vector<std::pair<std::string, LiveLayer>> layers_;
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> others_;
+  mutable NoisePlan noise_;  // learnt as forward goes
 };
 
 }  // namespace troika

@@ -7,10 +7,12 @@
 #include <optional>
 
 #include "troika/base/error.h"
+#include "troika/parallel/bf16.h"
 #include "troika/parallel/generator_watch.h"
 #include "troika/parallel/gradient_sync.h"
 #include "troika/parallel/non_finite.h"
 #include "troika/parallel/replica_state.h"
+#include "troika/parallel/step_context.h"
 #include "troika/parallel/step_math.h"
 
 namespace troika {
@@ -66,10 +68,23 @@ struct Replica::State {
   const Model& model() const { return *placed.model; }
   GradientSync& sync() const { return *placed.sync; }
 
-  Tensors forward(const Tensors& inputs) {
-    if (communicator.size() == 1 || watched >= kWatchedForwards) return model().forward(inputs);
+  /// The step under way, and where its samples are in the global batch.
+  StepContext context_of(const Batch& batch) {
+    return {.seed = options.seed,
+            .step = steps + 1,
+            .samples = {batch.first_sample, batch.first_sample + batch.samples},
+            .batch_norm_group = options.batch_norm_group,
+            .ranks = communicator.size()};
+  }
+
+  Tensors forward(const Batch& batch) {
+    const StepScope step(context_of(batch));
+    const Bf16Scope precision(options.bf16);
+    if (communicator.size() == 1 || watched >= kWatchedForwards) {
+      return without_bf16(model().forward(batch.inputs));
+    }
     ++watched;
-    return forward_watched(model(), inputs, communicator.size());
+    return without_bf16(forward_watched(model(), batch.inputs, communicator.size()));
   }
 
   bool run_piece(const Batch& batch, size_t index, bool is_last, const Loss& loss, const StepProbe& probe,
@@ -87,7 +102,7 @@ bool Replica::State::run_piece(const Batch& batch, size_t index, bool is_last, c
   {
     const SpanScope span(probe, communicator.rank(), Op::forward, index);
     communicator.say("forward", steps + 1);
-    value = checked_loss(loss, forward(batch.inputs), batch);
+    value = checked_loss(loss, forward(batch), batch);
     const double sum = value.sum.item<double>();
     numbers.loss_sum += sum;
     numbers.weight += value.weight;
@@ -108,6 +123,8 @@ void Replica::State::fail_for_loss(int bad_rank, std::optional<size_t> bad_piece
   std::array<int64_t, 3> place{};
   if (communicator.rank() == bad_rank) {
     const size_t piece = bad_piece.value_or(0);
+    const StepScope same_noise(context_of(pieces[piece]));
+    const Bf16Scope precision(options.bf16);
     const NonFinite found = find_non_finite(model(), pieces[piece]);
     place = {static_cast<int64_t>(found.where), found.index, static_cast<int64_t>(piece)};
   }
@@ -206,10 +223,11 @@ void Replica::set_learning_rate(double learning_rate) {
 
 Tensors Replica::evaluate(const Tensors& inputs) {
   const at::NoGradGuard no_grad;
+  const Bf16Scope precision(state_->options.bf16);
   Model& model = *state_->placed.model;
   model.train(false);
   try {
-    Tensors outputs = model.forward(inputs);
+    Tensors outputs = without_bf16(model.forward(inputs));
     model.train(true);
     return outputs;
   } catch (...) {

@@ -15,10 +15,14 @@ thread_local Present present;
 
 }  // namespace
 
-StepScope::StepScope(const StepContext& context) : before_(present.context), context_(context) {
-  present.context = &context_;
+StepScope::StepScope(const StepContext& context)
+    : before_(present.context),
+      layer_before_(present.layer),
+      calls_before_(present.calls),
+      context_(context) {
+  present = {&context_, 0, 0};
 }
-StepScope::~StepScope() { present.context = before_; }
+StepScope::~StepScope() { present = {before_, layer_before_, calls_before_}; }
 
 LayerScope::LayerScope(uint64_t name_hash) : layer_before_(present.layer), calls_before_(present.calls) {
   present.layer = name_hash;
@@ -37,5 +41,7 @@ uint64_t next_noise_key() {
   const uint64_t step_key = mix_keys(context.seed, static_cast<uint64_t>(context.step));
   return mix_keys(mix_keys(step_key, present.layer), present.calls++);
 }
+
+uint64_t noise_keys_taken() { return present.calls; }
 
 }  // namespace troika

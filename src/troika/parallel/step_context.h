@@ -19,10 +19,12 @@ struct StepContext {
   Range samples;                 // what the tensors' samples are in the global batch
   int64_t batch_norm_group = 0;  // samples that BatchNorm normalises together; 0: all of the piece
   BatchNormLog* batch_norm =
-      nullptr;  // gets each group's statistics; null: a layer updates its own running ones
+      nullptr;    // gets each group's statistics; null: a layer updates its own running ones
+  int ranks = 1;  // of the data axis; with more than one, noise that can't be keyed by sample is refused
 };
 
-/// Sets the context of this thread. While there is one, dropout in training mode draws keyed noise.
+/// Sets the context of this thread. While there is one, dropout in training mode draws keyed noise. It starts
+/// outside of any layer.
 class StepScope {
  public:
   explicit StepScope(const StepContext& context);
@@ -32,6 +34,8 @@ class StepScope {
 
  private:
   const StepContext* before_;
+  uint64_t layer_before_;
+  uint64_t calls_before_;
   StepContext context_;
 };
 
@@ -53,5 +57,8 @@ const StepContext* current_step();
 
 /// A key for the next source of noise in this layer: hash(seed, step, layer, call number). Needs a context.
 uint64_t next_noise_key();
+
+/// How many keys this layer's forward has taken so far.
+uint64_t noise_keys_taken();
 
 }  // namespace troika
