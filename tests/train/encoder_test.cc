@@ -160,30 +160,5 @@ TEST_F(EncoderTest, WhatCantBeUsedIsNamed) {
       "binary_cross_entropy, or choose another target");
 }
 
-TEST_F(EncoderTest, BaselinesByHand) {
-  RowSet test(kRows);
-  for (int64_t row = 400; row < kRows; ++row) test.set(row, row % 50 != 49);
-  const FeaturePlan p = plan("y");
-  const Baseline mean = constant_baseline(p, dataset_, train_, test);
-  const RowBuffer some = rows(test);
-  double squares = 0, absolute = 0, column = 0;
-  for (int64_t row = 0; row < some.rows; ++row) {
-    const float* const f = &some.floats[static_cast<size_t>(row * dataset_.float_columns)];
-    const double error = p.targets[0].mean - f[5];
-    squares += error * error;
-    absolute += std::abs(error);
-    column += std::abs(f[1] - f[5]);
-  }
-  const auto n = static_cast<double>(some.rows);
-  EXPECT_NEAR(mean.metrics["rmse"], std::sqrt(squares / n), 1e-9);
-  EXPECT_NEAR(mean.metrics["mae"], absolute / n, 1e-9);
-  EXPECT_LE(mean.metrics["r2"], 0);
-  EXPECT_NEAR(evaluate_column_baseline(dataset_, test, "y", "count")["mae"], column / n, 1e-9);
-  EXPECT_THROW(evaluate_column_baseline(dataset_, test, "y", "kind"), UsageError);
-  const Baseline most = constant_baseline(plan("good"), dataset_, train_, test);
-  EXPECT_GT(most.metrics["accuracy"], 0.3);
-  EXPECT_LT(most.metrics["accuracy"], 1);
-}
-
 }  // namespace
 }  // namespace troika

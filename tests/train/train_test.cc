@@ -90,8 +90,8 @@ TEST_F(TrainTest, LearnsAndReports) {
   const TrainReport report = train(recipe_, o);
   EXPECT_TRUE(report.finished);
   EXPECT_EQ(report.steps, 30 * kStepsPerEpoch);
-  ASSERT_TRUE(report.test && report.baseline && report.validation);
-  EXPECT_LT((*report.test)["rmse"], 0.2 * report.baseline->metrics["rmse"]);
+  ASSERT_TRUE(report.test && report.baselines.size() == 1 && report.validation);
+  EXPECT_LT((*report.test)["rmse"], 0.2 * (*report.baselines[0].test)["rmse"]);
   EXPECT_NEAR(report.validation->samples, 98, 20);  // a tenth, drawn row by row
   const Json json = Json::parse(report_json(report));
   EXPECT_EQ(json["ranks"], 1);
@@ -268,7 +268,7 @@ TEST_F(TrainTest, Classification) {
     recipe_.data.targets = {target};
     const TrainReport report = train(recipe_, options(target));
     EXPECT_GT((*report.test)["accuracy"], 0.9) << target;
-    EXPECT_LT(report.baseline->metrics["accuracy"], 0.8);
+    EXPECT_LT((*report.baselines[0].test)["accuracy"], 0.8);
     // log_loss is the loss, computed apart from it.
     EXPECT_NEAR((*report.validation)["log_loss"], *report.validation_loss, 1e-5);
   }

@@ -151,7 +151,7 @@ std::string text_of(const Demo& demo) {
   line(fmt::format("this model, {} ranks", demo.many.mesh.ranks()), *demo.many.test);
   line("this model, 1 rank", *demo.one.test);
   if (demo.guess) line(fmt::format("obvious guess: {} = {}", demo.target, demo.guess_column), *demo.guess);
-  if (demo.many.baseline) line("always " + demo.many.baseline->what, demo.many.baseline->metrics);
+  for (const Baseline& baseline : demo.many.baselines) line(baseline.what, *baseline.test);
   return out + fmt::format("\nOne training step of both runs, drawn: {}\n", demo.picture);
 }
 

@@ -10,9 +10,35 @@
 namespace troika {
 namespace {
 
-constexpr size_t kSamples = 0, kLoss = 1, kFirst = 2;
-constexpr size_t kPerNumber = 4;   // squared errors, absolute errors, y - shift, its square
-constexpr size_t kPerClasses = 2;  // right ones, log loss
+constexpr size_t kSamples = 0, kLoss = 1, kWeight = 2, kFirst = 3;
+constexpr size_t kPerNumber = 4;  // of each output: Error sums, see ErrorSums
+constexpr size_t kLogLoss = kFirst, kClasses = kFirst + 1;
+constexpr size_t kPerClass = 3;  // how often right, predicted, true
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
+/// Of one output, or of several added up.
+struct ErrorSums {
+  double squares = 0, absolute = 0;      // of the errors
+  double values = 0, value_squares = 0;  // of y - shift
+
+  void operator+=(const ErrorSums& other) {
+    squares += other.squares;
+    absolute += other.absolute;
+    values += other.values;
+    value_squares += other.value_squares;
+  }
+};
+
+ErrorSums error_sums(const double* numbers) { return {numbers[0], numbers[1], numbers[2], numbers[3]}; }
+
+size_t count_of(const FeaturePlan& plan) {
+  return plan.kind == TargetKind::number ? kFirst + kPerNumber * static_cast<size_t>(plan.target_width())
+                                         : kClasses + kPerClass * plan.targets[0].classes.size();
+}
+
+std::string prefix_of(const FeaturePlan& plan, size_t target) {
+  return plan.targets.size() == 1 ? "" : plan.targets[target].column + ".";
+}
 
 double log_sum_exp(const double* values, int64_t count) {
   const double most = *std::max_element(values, values + count);
@@ -26,38 +52,52 @@ double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::
 
 }  // namespace
 
-double Metrics::operator[](std::string_view name) const {
-  const auto found = std::ranges::find_if(values, [name](const auto& entry) { return entry.first == name; });
-  TROIKA_ASSERT(found != values.end(), "no metric " + std::string(name));
+std::optional<double> find_figure(const Figures& figures, std::string_view name) {
+  const auto found = std::ranges::find_if(figures, [name](const auto& entry) { return entry.first == name; });
+  if (found == figures.end()) return std::nullopt;
   return found->second;
+}
+
+double Metrics::operator[](std::string_view name) const {
+  const std::optional<double> found = find_figure(values, name);
+  TROIKA_ASSERT(found.has_value(), "no metric " + std::string(name));
+  return *found;
 }
 
 nlohmann::ordered_json to_json(const Metrics& metrics) {
   nlohmann::ordered_json json{{"samples", metrics.samples}};
   for (const auto& [name, value] : metrics.values) json[name] = value;  // nlohmann writes NaN as null
+  for (const StepErrors& errors : metrics.per_horizon) {
+    nlohmann::ordered_json each{{"step", errors.step}};
+    for (const auto& [name, value] : errors.values) each[name] = value;
+    json["per_horizon"].push_back(std::move(each));
+  }
+  if (metrics.left_out > 0) json["left_out"] = metrics.left_out;
+  if (!metrics.note.empty()) json["note"] = metrics.note;
   return json;
 }
 
 std::string to_string(const Metrics& metrics) {
   std::string text;
-  for (const auto& [name, value] : metrics.values)
-    text += fmt::format("{}{} {:.4g}", text.empty() ? "" : "  ", name, value);
+  for (const auto& [name, value] : metrics.values) {
+    if (!std::isnan(value)) text += fmt::format("{}{} {:.4g}", text.empty() ? "" : "  ", name, value);
+  }
   return text;
 }
 
-MetricSums::MetricSums(const FeaturePlan& plan)
-    : numbers_(kFirst + (plan.kind == TargetKind::number ? kPerNumber * plan.targets.size() : kPerClasses)) {}
+MetricSums::MetricSums(const FeaturePlan& plan) : numbers_(count_of(plan)) {}
 
 void MetricSums::add(const FeaturePlan& plan, int64_t rows, int64_t width, const double* outputs,
-                     const double* targets, double loss) {
+                     const double* targets, double loss, std::optional<double> weight) {
   numbers_[kLoss] += loss;
+  numbers_[kWeight] += weight.value_or(static_cast<double>(rows));
   std::vector<double> predictions(static_cast<size_t>(rows * plan.target_width()));
   double log_loss = 0;
   for (int64_t row = 0; row < rows; ++row) {
     const double* const out = outputs + row * width;
     if (plan.kind == TargetKind::number) {
       for (int64_t i = 0; i < width; ++i) {
-        const TargetColumn& target = plan.targets[static_cast<size_t>(i)];
+        const TargetColumn& target = plan.targets[static_cast<size_t>(i) % plan.targets.size()];
         predictions[static_cast<size_t>(row * width + i)] = out[i] * target.deviation + target.mean;
       }
     } else if (width == 1) {  // one logit
@@ -68,7 +108,7 @@ void MetricSums::add(const FeaturePlan& plan, int64_t rows, int64_t width, const
       log_loss += log_sum_exp(out, width) - out[static_cast<int64_t>(targets[row])];
     }
   }
-  if (plan.kind != TargetKind::number) numbers_[kFirst + 1] += log_loss;
+  if (plan.kind != TargetKind::number) numbers_[kLogLoss] += log_loss;
   add_plain(plan, rows, predictions.data(), targets);
 }
 
@@ -76,13 +116,18 @@ void MetricSums::add_plain(const FeaturePlan& plan, int64_t rows, const double* 
                            const double* targets) {
   numbers_[kSamples] += static_cast<double>(rows);
   if (plan.kind != TargetKind::number) {
-    for (int64_t row = 0; row < rows; ++row) numbers_[kFirst] += predictions[row] == targets[row] ? 1 : 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto predicted = static_cast<size_t>(predictions[row]), truth = static_cast<size_t>(targets[row]);
+      if (predicted == truth) ++numbers_[kClasses + kPerClass * truth];
+      ++numbers_[kClasses + kPerClass * predicted + 1];
+      ++numbers_[kClasses + kPerClass * truth + 2];
+    }
     return;
   }
   const int64_t width = plan.target_width();
   for (int64_t i = 0; i < width; ++i) {
     double* const sums = numbers_.data() + kFirst + kPerNumber * static_cast<size_t>(i);
-    const double shift = plan.targets[static_cast<size_t>(i)].mean;
+    const double shift = plan.targets[static_cast<size_t>(i) % plan.targets.size()].mean;
     for (int64_t row = 0; row < rows; ++row) {
       const double y = targets[row * width + i];
       const double error = predictions[row * width + i] - y;
@@ -100,59 +145,68 @@ void MetricSums::operator+=(const MetricSums& other) {
 
 int64_t MetricSums::samples() const { return static_cast<int64_t>(numbers_[kSamples]); }
 
-double MetricSums::mean_loss() const { return numbers_[kLoss] / numbers_[kSamples]; }
+double MetricSums::mean_loss() const { return numbers_[kLoss] / numbers_[kWeight]; }
+
+int64_t MetricSums::classes_seen(const FeaturePlan& plan) const {
+  int64_t seen = 0;
+  for (size_t c = 0; c < plan.targets[0].classes.size(); ++c)
+    seen += numbers_[kClasses + kPerClass * c + 2] > 0 ? 1 : 0;
+  return seen;
+}
 
 Metrics MetricSums::metrics(const FeaturePlan& plan, bool with_log_loss) const {
-  const double n = numbers_[kSamples];
-  Metrics metrics{samples(), {}};
+  Metrics metrics;
+  metrics.samples = samples();
   if (plan.kind != TargetKind::number) {
-    metrics.values.emplace_back("accuracy", numbers_[kFirst] / n);
-    if (with_log_loss) metrics.values.emplace_back("log_loss", numbers_[kFirst + 1] / n);
+    add_figures(plan, with_log_loss, metrics);
     return metrics;
   }
-  for (size_t i = 0; i < plan.targets.size(); ++i) {
-    const std::string prefix = plan.targets.size() == 1 ? "" : plan.targets[i].column + ".";
-    const double* const sums = numbers_.data() + kFirst + kPerNumber * i;
-    const double spread = sums[3] - sums[2] * sums[2] / n;
-    metrics.values.emplace_back(prefix + "rmse", std::sqrt(sums[0] / n));
-    metrics.values.emplace_back(prefix + "mae", sums[1] / n);
-    metrics.values.emplace_back(prefix + "r2",
-                                spread > 0 ? 1 - sums[0] / spread : std::numeric_limits<double>::quiet_NaN());
+  const double n = numbers_[kSamples];
+  const size_t targets = plan.targets.size();
+  const auto steps = static_cast<size_t>(plan.windows.steps_ahead());
+  metrics.per_horizon.resize(steps > 1 ? steps : 0);
+  for (size_t t = 0; t < targets; ++t) {
+    const std::string prefix = prefix_of(plan, t);
+    ErrorSums all;
+    for (size_t step = 0; step < steps; ++step) {
+      const ErrorSums sums = error_sums(numbers_.data() + kFirst + kPerNumber * (step * targets + t));
+      all += sums;
+      if (steps == 1) continue;
+      StepErrors& errors = metrics.per_horizon[step];
+      errors.step = static_cast<int64_t>(step) + 1;
+      errors.values.emplace_back(prefix + "rmse", std::sqrt(sums.squares / n));
+      errors.values.emplace_back(prefix + "mae", sums.absolute / n);
+    }
+    const double count = n * static_cast<double>(steps);
+    const double spread = all.value_squares - all.values * all.values / count;
+    metrics.values.emplace_back(prefix + "rmse", std::sqrt(all.squares / count));
+    metrics.values.emplace_back(prefix + "mae", all.absolute / count);
+    metrics.values.emplace_back(prefix + "r2", spread > 0 ? 1 - all.squares / spread : kUndefined);
   }
   return metrics;
 }
 
-Baseline constant_baseline(const FeaturePlan& plan, const Dataset& dataset, const RowSet& training_rows,
-                           const RowSet& rows) {
-  const auto width = static_cast<size_t>(plan.target_width());
-  std::vector<double> constant(width);
-  Baseline baseline;
-  if (plan.kind == TargetKind::number) {
-    baseline.what = "mean of the training rows";
-    for (size_t i = 0; i < width; ++i) constant[i] = plan.targets[i].mean;
-  } else {
-    std::vector<int64_t> counts(plan.targets[0].classes.size());
-    std::vector<double> targets;
-    scan_rows(dataset, training_rows, [&](const RowBuffer& buffer) {
-      targets.resize(static_cast<size_t>(buffer.rows));
-      raw_targets(plan, dataset, buffer, targets.data());
-      for (const double target : targets) ++counts[static_cast<size_t>(target)];
-    });
-    const auto most = static_cast<size_t>(std::ranges::max_element(counts) - counts.begin());
-    baseline.what = "most frequent class, " + plan.targets[0].classes[most];
-    constant[0] = static_cast<double>(most);
+void MetricSums::add_figures(const FeaturePlan& plan, bool with_log_loss, Metrics& metrics) const {
+  const double n = numbers_[kSamples];
+  const size_t classes = plan.targets[0].classes.size();
+  double right = 0, f1_sum = 0, occurring = 0;
+  double f1_second = kUndefined;
+  for (size_t c = 0; c < classes; ++c) {
+    const double* const counts = numbers_.data() + kClasses + kPerClass * c;
+    right += counts[0];
+    const double both = counts[1] + counts[2];  // 2 right + wrongly predicted + missed
+    const double f1 = both > 0 ? 2 * counts[0] / both : kUndefined;
+    if (counts[2] > 0) {
+      f1_sum += f1;
+      ++occurring;
+    }
+    if (c == 1) f1_second = f1;
   }
-  MetricSums sums(plan);
-  std::vector<double> targets, predictions;
-  scan_rows(dataset, rows, [&](const RowBuffer& buffer) {
-    targets.resize(static_cast<size_t>(buffer.rows) * width);
-    raw_targets(plan, dataset, buffer, targets.data());
-    predictions.resize(targets.size());
-    for (size_t i = 0; i < predictions.size(); ++i) predictions[i] = constant[i % width];
-    sums.add_plain(plan, buffer.rows, predictions.data(), targets.data());
-  });
-  baseline.metrics = sums.metrics(plan, false);
-  return baseline;
+  metrics.values.emplace_back("accuracy", right / n);
+  if (with_log_loss) metrics.values.emplace_back("log_loss", numbers_[kLogLoss] / n);
+  metrics.values.emplace_back("f1", classes == 2 ? f1_second : f1_sum / occurring);
+  if (auc_ || !without_auc_.empty()) metrics.values.emplace_back("auc", auc_.value_or(kUndefined));
+  metrics.note = without_auc_;
 }
 
 Metrics evaluate_column_baseline(const Dataset& dataset, const RowSet& rows, const std::string& target,

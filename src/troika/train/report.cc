@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "troika/base/text.h"
+#include "troika/train/report_metrics.h"
 #include "troika/train/trainer.h"
 
 namespace troika {
@@ -11,16 +12,25 @@ namespace troika {
 std::string report_json(const TrainReport& report) {
   using Json = nlohmann::ordered_json;
   const auto metrics = [](const std::optional<Metrics>& value) { return value ? to_json(*value) : Json(); };
-  Json baseline;
-  if (report.baseline) {
-    baseline = to_json(report.baseline->metrics);
-    baseline["predicts"] = report.baseline->what;
+  Json baseline, baselines = Json::array();
+  if (const Baseline* best = strongest(report.baselines)) {
+    baseline = metrics(best->test ? best->test : best->validation);
+    baseline["name"] = best->name;
+    baseline["predicts"] = best->what;
+  }
+  for (const Baseline& each : report.baselines) {
+    baselines.push_back({{"name", each.name},
+                         {"predicts", each.what},
+                         {"validation", metrics(each.validation)},
+                         {"test", metrics(each.test)}});
   }
   Json json;
   json["train_loss"] = report.train_loss;
   json["validation_loss"] = report.validation_loss ? Json(*report.validation_loss) : Json();
-  json["metrics"] = {
-      {"validation", metrics(report.validation)}, {"test", metrics(report.test)}, {"baseline", baseline}};
+  json["metrics"] = {{"validation", metrics(report.validation)},
+                     {"test", metrics(report.test)},
+                     {"baseline", baseline},
+                     {"baselines", baselines}};
   json["samples_per_s"] = report.samples_per_s;
   json["seconds"] = report.seconds;
   json["seconds_to_first_step"] = report.seconds_to_first_step;
@@ -51,13 +61,7 @@ std::string report_text(const TrainReport& report) {
       report.train_loss, report.samples_per_s, report.mesh.ranks(), report.mesh.ranks() == 1 ? "" : "s",
       report.threads_per_rank, report.threads_per_rank == 1 ? "" : "s",
       human_bytes(static_cast<double>(report.peak_rss_bytes)));
-  const auto line = [&text](const char* what, const Metrics& metrics, const std::string& note) {
-    text += fmt::format("  {:<11} {}  ({} samples{})\n", what, to_string(metrics),
-                        with_commas(metrics.samples), note);
-  };
-  if (report.validation) line("validation", *report.validation, "");
-  if (report.test) line("test", *report.test, "");
-  if (report.baseline) line("baseline", report.baseline->metrics, ", " + report.baseline->what);
+  text += metrics_text({report.validation, report.test, report.baselines, report.seconds_between_rows});
   text += report.finished ? fmt::format("run: {}\n", report.run_dir.string())
                           : fmt::format("run: {}; go on with --resume\n", report.run_dir.string());
   return text;

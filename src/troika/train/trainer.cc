@@ -99,6 +99,12 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   const std::unique_ptr<BatchSource> source = open_training_source(work, work.ranks());
   const std::unique_ptr<Evaluator> validation = evaluator(work, work.split.validation);
   const std::unique_ptr<Evaluator> test = evaluator(work, work.split.test);
+  TrainReport report;
+  report.seconds_between_rows = seconds_between_rows(work.dataset, work.features.windows);
+  const std::optional<int64_t> season =
+      choose_season(work.recipe.data, work.features.windows, report.seconds_between_rows);
+  report.baselines = measure_baselines(work.features, work.dataset, work.split, season);
+  if (const std::string text = to_beat(report.baselines); !text.empty()) progress.line(text);
   std::optional<Checkpoint> resumed;
   TrainingState start;
   if (!dir) dir.emplace(options.run_dir, options.overwrite ? RunDir::Mode::overwrite : RunDir::Mode::fresh);
@@ -114,7 +120,6 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   write_whole(dir->recipe(), to_toml(work.recipe));
   write_whole(dir->features(), to_json(work.features));
 
-  TrainReport report;
   report.run_dir = dir->folder();
   report.mesh = *work.recipe.parallel.mesh;
   report.micro_batches = work.recipe.parallel.micro_batches;
@@ -126,11 +131,6 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   run_ranks(run);
 
   report.trace = gathered(spans);
-  if (report.finished) {
-    const RowSet& rows = test ? work.split.test : work.split.validation;
-    if (test || validation)
-      report.baseline = constant_baseline(work.features, work.dataset, work.split.train, rows);
-  }
   report.peak_rss_bytes = peak_rss_bytes();
   report.seconds = seconds_since(begin);
   return report;

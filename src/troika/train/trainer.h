@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "troika/trace/trace.h"
+#include "troika/train/baseline.h"
 #include "troika/train/metrics.h"
 #include "troika/train/recipe.h"
 
@@ -36,7 +37,8 @@ struct TrainReport {
   double train_loss = 0;  // mean over the last whole epoch, or over the one under way if there was none
   std::optional<double> validation_loss;
   std::optional<Metrics> validation, test;
-  std::optional<Baseline> baseline;  // on the test rows, else on the validation rows
+  std::vector<Baseline> baselines;   // on the same rows
+  double seconds_between_rows = 0;   // of windows' series; 0: unknown
   double samples_per_s = 0;          // training steps only, after warm-up
   double seconds = 0;                // the whole call
   double seconds_to_first_step = 0;  // from the call to the start of the first step
