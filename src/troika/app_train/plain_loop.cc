@@ -9,6 +9,7 @@
 #include "troika/base/clock.h"
 #include "troika/base/progress.h"
 #include "troika/base/text.h"
+#include "troika/train/scan_samples.h"
 #include "troika/train/verify.h"
 
 namespace troika {
@@ -19,14 +20,14 @@ constexpr int64_t kWarmUpSteps = 10;  // as in troika train: allocators and cach
 Metrics evaluate(const Workload& work, const Model& model, const RowSet& rows) {
   const c10::InferenceMode no_gradients;
   MetricSums sums(work.features);
-  scan_rows(work.dataset, rows, [&](const RowBuffer& buffer) {
+  scan_samples(work.dataset, rows, work.features.windows.span(), [&](const RowBuffer& buffer) {
     const Batch batch = make_batch(work, buffer);
     const Tensors outputs = model.forward(batch.inputs);
     const LossValue loss = work.loss(outputs, batch);
     const at::Tensor predicted = outputs[0].to(at::kDouble).contiguous();
-    std::vector<double> targets(static_cast<size_t>(buffer.rows * work.features.target_width()));
+    std::vector<double> targets(static_cast<size_t>(batch.samples * work.features.target_width()));
     raw_targets(work.features, work.dataset, buffer, targets.data());
-    sums.add(work.features, buffer.rows, predicted.size(1), predicted.const_data_ptr<double>(),
+    sums.add(work.features, batch.samples, predicted.size(1), predicted.const_data_ptr<double>(),
              targets.data(), loss.sum.item<double>());
   });
   return sums.metrics(work.features);
