@@ -8,6 +8,7 @@
 #include <torch/library.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 
 #include <algorithm>
 #include <optional>
@@ -90,15 +91,51 @@ void refuse_single_values(const at::Tensor& part, const Range& rows, const StepC
               "sample ", context.samples.begin + rows.begin);
 }
 
+/// Running statistics as a call finds them.
+struct Running {
+  at::Tensor mean, variance;
+  at::Tensor counter;  // of a module of torch's
+  bool cumulative = false;
+};
+
+/// Torch's own kernel takes the group into the running statistics.
+at::Tensor normalise_alone(const Call& call, const at::Tensor& part, const Running& running) {
+  double momentum = call.momentum;
+  if (running.counter.defined()) {
+    running.counter.add_(1);
+    if (running.cumulative) momentum = 1.0 / running.counter.item<double>();
+  }
+  return call(part, running.mean, running.variance, momentum);
+}
+
+at::Tensor normalise_and_record(const Call& call, const at::Tensor& part, const Running& running,
+                                int64_t group, BatchNormLog& log) {
+  BatchNormUpdate update{
+      running.mean, running.variance, running.counter, running.cumulative, call.momentum, group, {}, {}};
+  // With momentum 1 the kernel leaves the group's own statistics there.
+  update.mean = at::zeros_like(running.mean.defined() ? running.mean : running.variance);
+  update.variance = at::zeros_like(update.mean);
+  at::Tensor output = call(part, update.mean, update.variance, 1.0);
+  log.record(update);
+  return output;
+}
+
 at::Tensor normalise(const Call& call, const at::Tensor& input, const MaybeTensor& running_mean,
                      const MaybeTensor& running_var, const StepContext& context) {
-  const at::Tensor mean = running_mean.value_or(at::Tensor()), variance = running_var.value_or(at::Tensor());
-  const bool tracks = mean.defined() || variance.defined();
-  const std::optional<Tracking> module = find_tracking(mean);
   const std::vector<Range> groups = groups_of(input, context);
-  at::Tensor counter = module ? module->counter : at::Tensor();
-  // The module has counted this forward; from here on groups are counted.
-  if (counter.defined()) counter.sub_(1);
+  Running running{running_mean.value_or(at::Tensor()), running_var.value_or(at::Tensor()), {}, false};
+  if (const std::optional<Tracking> module = find_tracking(running.mean)) {
+    running.counter = module->counter;
+    running.cumulative = module->cumulative;
+    // The module has counted this forward; from here on groups are counted.
+    if (running.counter.defined()) running.counter.sub_(1);
+  }
+  const bool tracks = running.mean.defined() || running.variance.defined();
+  const bool alone = tracks && context.batch_norm == nullptr;
+  // Backward keeps what the kernel gets, and nobody may write it until then.
+  Running copies = running;
+  if (alone && running.mean.defined()) copies.mean = running.mean.clone();
+  if (alone && running.variance.defined()) copies.variance = running.variance.clone();
   const int64_t first = context.batch_norm_group == 0 ? 0 : context.samples.begin / context.batch_norm_group;
   Tensors outputs;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -106,27 +143,22 @@ at::Tensor normalise(const Call& call, const at::Tensor& input, const MaybeTenso
     refuse_single_values(part, groups[g], context);
     if (!tracks) {
       outputs.push_back(call(part, running_mean, running_var, call.momentum));
-      continue;
+    } else if (alone) {
+      outputs.push_back(normalise_alone(call, part, copies));
+    } else {
+      outputs.push_back(
+          normalise_and_record(call, part, running, first + static_cast<int64_t>(g), *context.batch_norm));
     }
-    if (context.batch_norm == nullptr) {
-      double momentum = call.momentum;
-      if (counter.defined()) {
-        counter.add_(1);
-        if (module->cumulative) momentum = 1.0 / counter.item<double>();
-      }
-      outputs.push_back(call(part, running_mean, running_var, momentum));
-      continue;
-    }
-    // With momentum 1 the kernel leaves the group's own statistics.
-    BatchNormUpdate update{
-        mean, variance, counter, module && module->cumulative, call.momentum, first + static_cast<int64_t>(g),
-        {},   {}};
-    update.mean = at::zeros_like(mean.defined() ? mean : variance);
-    update.variance = at::zeros_like(update.mean);
-    outputs.push_back(call(part, update.mean, update.variance, 1.0));
-    context.batch_norm->record(update);
   }
+  if (alone && running.mean.defined()) running.mean.copy_(copies.mean);
+  if (alone && running.variance.defined()) running.variance.copy_(copies.variance);
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
+}
+
+template <typename Module>
+bool keeps_statistics(const torch::nn::Module& module) {
+  const auto* norm = dynamic_cast<const Module*>(&module);
+  return norm != nullptr && norm->running_mean.defined();
 }
 
 c10::DispatchKeySet below_autograd(c10::DispatchKeySet keys) { return keys & c10::after_autograd_keyset; }
@@ -165,6 +197,19 @@ TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) { register_kernels(library); }
 TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) { register_kernels(library); }
 
 }  // namespace
+
+std::string first_tracking_instance_norm(const Model& model) {
+  for (const auto& [name, layer] : model.layers()) {
+    for (const auto& item : layer.module->named_modules()) {
+      if (keeps_statistics<torch::nn::InstanceNorm1dImpl>(*item.value()) ||
+          keeps_statistics<torch::nn::InstanceNorm2dImpl>(*item.value()) ||
+          keeps_statistics<torch::nn::InstanceNorm3dImpl>(*item.value())) {
+        return name + (name.empty() || item.key().empty() ? "" : ".") + item.key();
+      }
+    }
+  }
+  return "";
+}
 
 BatchNormScope::BatchNormScope(const torch::nn::Module& module) : before_(present.layer) {
   present.layer = &module;

@@ -31,6 +31,10 @@ void check_batch_norm_group(const std::string& layer, int64_t batch, int64_t gro
 /// the one before it. Throws UsageError naming `layer`.
 void check_batch_norm_pieces(const std::string& layer, std::span<const Batch> pieces, int64_t group);
 
+/// The first InstanceNorm that keeps running statistics, or "": they follow whole pieces, so more than one
+/// piece of a batch would change them. Without them (torch's default) it needs nothing.
+std::string first_tracking_instance_norm(const Model& model);
+
 /// The layer whose forward runs on this thread: the override finds its BatchNorm modules' counters there.
 class BatchNormScope {
  public:
@@ -67,11 +71,11 @@ class BatchNormLog {
 
   void record(const BatchNormUpdate& update);
 
-  /// Adds the records of the other ranks, which may have none. Collective, if the model has buffers.
+  /// Adds the records of the other ranks, which may have none. Throws Error, on every rank, if two ranks had
+  /// the same group. Collective, if the model has buffers.
   void exchange(Communicator& communicator);
 
   /// Updates the running statistics, by layer in the order of calls, then of samples; forgets the records.
-  /// Throws Error if two ranks had the same group; then nothing is updated.
   void apply();
 
  private:
@@ -86,6 +90,7 @@ class BatchNormLog {
   int64_t place_of(const at::Tensor& buffer) const;
   std::vector<double> to_numbers() const;
   void add_from(std::span<const double> numbers);
+  void put_in_order();
   void take_in(const Record& record);
 
   const Model& model_;

@@ -179,23 +179,27 @@ void BatchNormLog::exchange(Communicator& communicator) {
   for (size_t rank = 0; rank < ranks; ++rank) {
     add_from({all.data() + rank * mine.size(), static_cast<size_t>(sizes[rank])});
   }
+  put_in_order();
 }
 
 void BatchNormLog::apply() {
+  put_in_order();
+  for (const Record& record : records_) take_in(record);
+  records_.clear();
+}
+
+void BatchNormLog::put_in_order() {
   const auto key = [](const Record& r) { return std::tuple(r.running_mean, r.running_var, r.call, r.group); };
   std::sort(records_.begin(), records_.end(),
             [&](const Record& a, const Record& b) { return key(a) < key(b); });
   const auto twice = std::adjacent_find(records_.begin(), records_.end(),
                                         [&](const Record& a, const Record& b) { return key(a) == key(b); });
-  if (twice != records_.end()) {
-    const auto place = static_cast<size_t>(std::max(twice->running_mean, twice->running_var));
-    fail(
-        "two ranks had group {} of the batch for \"{}\": give every piece its own samples, and set "
-        "Batch::first_sample to the place of the first one in the global batch",
-        twice->group, model_.others()[place].name);
-  }
-  for (const Record& record : records_) take_in(record);
-  records_.clear();
+  if (twice == records_.end()) return;
+  const auto place = static_cast<size_t>(twice->running_mean >= 0 ? twice->running_mean : twice->running_var);
+  fail(
+      "two ranks had group {} of the batch for \"{}\": give every piece its own samples, and set "
+      "Batch::first_sample to the place of the first one in the global batch",
+      twice->group, model_.others()[place].name);
 }
 
 void BatchNormLog::take_in(const Record& record) {

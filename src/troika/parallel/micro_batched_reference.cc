@@ -15,6 +15,7 @@ MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, c
     : ranks_(static_cast<size_t>(ranks)),
       options_(options),
       model_(layers, options.seed, options.dtype),
+      statistics_(model_),
       buffers_(own_flat_buffers(model_, options.dtype)),
       parameters_(views_of(buffers_.weights, buffers_.layout)),
       optimizer_steps_(parameters_.size(), 0) {
@@ -23,11 +24,12 @@ MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, c
   }
 }
 
-Tensors MicroBatchedReference::forward(const Batch& batch) const {
+Tensors MicroBatchedReference::forward(const Batch& batch) {
   const StepScope step({.seed = options_.seed,
                         .step = steps_ + 1,
                         .samples = {batch.first_sample, batch.first_sample + batch.samples},
-                        .batch_norm_group = options_.batch_norm_group});
+                        .batch_norm_group = options_.batch_norm_group,
+                        .batch_norm = &statistics_});
   const Bf16Scope precision(options_.bf16);
   return without_bf16(model_.forward(batch.inputs));
 }
@@ -38,6 +40,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
   const c10::AutoGradMode with_gradients(true);
   std::vector<StepNumbers> numbers(pieces.size());
   const size_t count = parameters_.size();
+  statistics_.clear();
   std::vector<at::Tensor> kept;                        // every rank's gradients
   std::vector<const void*> gradients(count * ranks_);  // as update_slice takes them
   std::vector<int64_t> touched(count);
@@ -65,6 +68,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
                       mean_gradients};
   update_slice(buffers_, update, gradients, mean_gradients != nullptr ? *mean_gradients : at::Tensor(),
                {0, buffers_.layout.total});
+  statistics_.apply();
   ++steps_;
   return {totals.loss_sum / totals.weight, totals.weight};
 }

@@ -4,6 +4,7 @@
 // should be those of a rank.
 #pragma once
 
+#include "troika/parallel/batch_norm.h"
 #include "troika/parallel/flat_tensors.h"
 #include "troika/parallel/replica.h"
 
@@ -24,15 +25,19 @@ class MicroBatchedReference {
   /// Copies; in the order of parameters().
   void set_weights(const std::vector<at::Tensor>& weights);
 
+  /// As Replica::others().
+  const std::vector<NamedTensor>& others() const { return model_.others(); }
+
   /// As many as a resumed run has done.
   void set_steps_done(int64_t steps) { steps_ = steps; }
 
  private:
-  Tensors forward(const Batch& batch) const;
+  Tensors forward(const Batch& batch);
 
   size_t ranks_;
   ReplicaOptions options_;
   Model model_;
+  BatchNormLog statistics_;  // of the step under way
   FlatBuffers buffers_;
   std::vector<NamedTensor> parameters_;
   std::vector<int64_t> optimizer_steps_;

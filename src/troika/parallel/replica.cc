@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "troika/base/error.h"
+#include "troika/parallel/batch_norm.h"
 #include "troika/parallel/bf16.h"
 #include "troika/parallel/generator_watch.h"
 #include "troika/parallel/gradient_sync.h"
@@ -54,14 +55,15 @@ class SpanScope {
 
 struct Replica::State {
   State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o)
-      : communicator(c), options(o), placed(place(c, layers, o)) {}
+      : communicator(c), options(o), placed(place(c, layers, o)), statistics(*placed.model) {}
 
   Communicator& communicator;
   ReplicaOptions options;
   PlacedModel placed;
-  std::vector<NamedTensor> parameters;   // views of the flat buffer
-  std::vector<int64_t> optimizer_steps;  // by parameter: a step that leaves it out doesn't count
-  std::string batch_norm;
+  BatchNormLog statistics;                // of the step under way
+  std::vector<NamedTensor> parameters;    // views of the flat buffer
+  std::vector<int64_t> optimizer_steps;   // by parameter: a step that leaves it out doesn't count
+  std::string batch_norm, instance_norm;  // the first layer that keeps statistics of its kind
   int64_t steps = 0;
   int watched = 0;
 
@@ -74,6 +76,7 @@ struct Replica::State {
             .step = steps + 1,
             .samples = {batch.first_sample, batch.first_sample + batch.samples},
             .batch_norm_group = options.batch_norm_group,
+            .batch_norm = &statistics,
             .ranks = communicator.size()};
   }
 
@@ -87,12 +90,21 @@ struct Replica::State {
     return without_bf16(forward_watched(model(), batch.inputs, communicator.size()));
   }
 
+  void refuse_instance_norm(size_t pieces) const;
   bool run_piece(const Batch& batch, size_t index, bool is_last, const Loss& loss, const StepProbe& probe,
                  StepNumbers& numbers);
   [[noreturn]] void fail_for_loss(int bad_rank, std::optional<size_t> bad_piece,
                                   std::span<const Batch> pieces);
   StepResult update(const Totals& totals, const StepProbe& probe);
 };
+
+void Replica::State::refuse_instance_norm(size_t pieces) const {
+  if (instance_norm.empty() || pieces <= 1) return;
+  fail_usage(
+      "layer \"{}\" is an InstanceNorm with running statistics, which would follow each of the {} pieces "
+      "of a batch by itself: make it without track_running_stats, or use one rank and one micro-batch",
+      instance_norm, pieces);
+}
 
 // Forward, loss, backward. False if the loss isn't finite: then there is no backward.
 bool Replica::State::run_piece(const Batch& batch, size_t index, bool is_last, const Loss& loss,
@@ -166,10 +178,13 @@ Replica::Replica(Communicator& communicator, const std::vector<Layer>& layers, c
   s.parameters = views_of(s.sync().buffers().weights, s.sync().buffers().layout);
   s.optimizer_steps.assign(s.parameters.size(), 0);
   s.batch_norm = s.model().first_batch_norm();
-  if (communicator.size() > 1 && !s.batch_norm.empty()) {
+  s.instance_norm = first_tracking_instance_norm(s.model());
+  s.refuse_instance_norm(static_cast<size_t>(communicator.size()));
+  if (communicator.size() > 1 && !s.batch_norm.empty() && options.batch_norm_group == 0) {
     fail_usage(
-        "layer \"{}\" is a BatchNorm: over {} ranks each would normalise with its own samples only, so the "
-        "result would not be that of one rank. Train on one rank, or use LayerNorm or GroupNorm",
+        "layer \"{}\" is a BatchNorm over the whole batch, and its samples are on {} ranks: set "
+        "batch_norm_group, the number of samples that are normalised together and stay on one rank, or use "
+        "LayerNorm or GroupNorm",
         s.batch_norm, communicator.size());
   }
 }
@@ -178,15 +193,11 @@ Replica::~Replica() = default;
 
 StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe) {
   State& s = *state_;
-  if (!s.batch_norm.empty() && pieces.size() > 1) {
-    fail_usage(
-        "layer \"{}\" is a BatchNorm: cut into {} micro-batches it would normalise each by itself, so the "
-        "result "
-        "would depend on their number. Use one micro-batch, or LayerNorm or GroupNorm",
-        s.batch_norm, pieces.size());
-  }
+  s.refuse_instance_norm(pieces.size());
+  if (!s.batch_norm.empty()) check_batch_norm_pieces(s.batch_norm, pieces, s.options.batch_norm_group);
   const c10::AutoGradMode with_gradients(true);
   s.sync().begin_step();
+  s.statistics.clear();
 
   StepNumbers mine;
   mine.wants_mean = probe.mean_gradients != nullptr ? 1 : 0;
@@ -214,7 +225,11 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
     }
     return {};
   }
-  return s.update(totals, probe);
+  s.statistics.exchange(s.communicator);
+  const StepResult result = s.update(totals, probe);
+  // Last, so that a step that fails leaves the running statistics as they were.
+  s.statistics.apply();
+  return result;
 }
 
 void Replica::set_learning_rate(double learning_rate) {

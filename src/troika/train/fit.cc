@@ -10,6 +10,7 @@
 #include "troika/base/random.h"
 #include "troika/base/split.h"
 #include "troika/comm/rank_group.h"
+#include "troika/parallel/batch_norm.h"
 
 namespace troika {
 namespace {
@@ -39,7 +40,8 @@ class Samples {
 
   int64_t size() const { return target_.size(0); }
 
-  Batch batch(int64_t epoch, Range positions) const {
+  /// The samples at `positions` of the epoch's order, in a global batch that begins at `begin`.
+  Batch batch(int64_t epoch, Range positions, int64_t begin) const {
     const Permutation order(static_cast<uint64_t>(size()),
                             mix_keys(mix_keys(seed_, kOrderKey), static_cast<uint64_t>(epoch)));
     at::Tensor rows = at::empty({positions.size()}, at::kLong);
@@ -51,6 +53,7 @@ class Samples {
     for (const at::Tensor& input : inputs_) out.inputs.push_back(input.index_select(0, rows));
     out.target = target_.index_select(0, rows);
     out.samples = positions.size();
+    out.first_sample = positions.begin - begin;
     return out;
   }
 
@@ -67,8 +70,9 @@ double train_epoch(Replica& replica, Communicator& communicator, const Samples& 
     const Range global{begin, std::min(begin + options.batch, samples.size())};
     std::vector<Batch> pieces;
     for (int64_t j = 0; j < options.micro_batches; ++j) {
-      const Range part = piece_of(global, options.micro_batches, j, communicator.size(), communicator.rank());
-      pieces.push_back(samples.batch(epoch, part));
+      const Range part = piece_of(global, options.micro_batches, j, communicator.size(), communicator.rank(),
+                                  std::max<int64_t>(1, options.replica.batch_norm_group));
+      pieces.push_back(samples.batch(epoch, part, global.begin));
     }
     const StepResult result = replica.step(pieces, loss);
     sum += result.loss * result.weight;
@@ -101,6 +105,10 @@ FitResult fit(const std::vector<Layer>& layers, const Loss& loss, const Tensors&
   const int ranks = options.ranks > 0 ? options.ranks : usable_cores();
   const Samples samples(inputs, target, options.replica.seed);
   FitResult result{{}, Model(layers, options.replica.seed, options.replica.dtype)};
+  if (const std::string name = result.model.first_batch_norm(); !name.empty()) {
+    check_batch_norm_group(name, std::min(options.batch, samples.size()), options.replica.batch_norm_group,
+                           ranks, options.micro_batches);
+  }
   run_thread_ranks(ranks, {}, [&](Communicator& communicator) {
     at::set_num_threads(std::max(1, usable_cores() / ranks));
     Replica replica(communicator, layers, options.replica);

@@ -21,7 +21,8 @@ struct FitOptions {
   int64_t batch = 64;  // the global batch: the result doesn't depend on the number of ranks
   int64_t epochs = 1;
   int64_t micro_batches = 1;  // pieces that each rank's part is computed in, to save memory
-  ReplicaOptions replica;     // optimizer, seed, where the weights live
+  /// Optimizer, seed, where the weights live. A model with BatchNorm on several ranks needs batch_norm_group.
+  ReplicaOptions replica;
   /// Called after every epoch (from 1) with the mean loss; return false to stop.
   std::function<bool(int64_t epoch, double loss)> on_epoch;
 };
@@ -33,7 +34,8 @@ struct FitResult {
 
 /// Samples are the first dimension of every input and of the target. Every epoch visits each sample once in
 /// an order that depends on (seed, epoch) alone; the last batch may be smaller. Throws UsageError for sizes
-/// that don't match, Error if a rank fails or the loss is not finite (step and layer named).
+/// that don't match, or BatchNorm groups that don't fit ranks and micro-batches; Error if a rank fails or the
+/// loss is not finite (step and layer named).
 FitResult fit(const std::vector<Layer>& layers, const Loss& loss, const Tensors& inputs,
               const at::Tensor& target, const FitOptions& options = {});
 
