@@ -1,11 +1,11 @@
 #include "troika/train/loss.h"
 
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "troika/base/random.h"
 #include "troika/train/metrics.h"
 #include "troika/train/models/mlp.h"
 
@@ -30,6 +30,71 @@ TEST(Loss, SeveralNumbersAreAveragedWithinASample) {
   const LossValue value = loss_of(LossKind::mse, output, at::zeros({2, 2}));
   EXPECT_NEAR(value.sum.item<double>(), 5, 1e-6);
   EXPECT_EQ(value.weight, 2);
+}
+
+at::Tensor numbers_from(uint64_t seed, int64_t rows, int64_t columns) {
+  at::Tensor out = at::empty({rows, columns}, at::kDouble);
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    out.mutable_data_ptr<double>()[i] = 4 * uniform(seed, static_cast<uint64_t>(i)) - 2;
+  }
+  return out;
+}
+
+/// What the loss of one sample is, from make_loss without weights.
+double loss_of_sample(LossKind kind, const at::Tensor& output, const at::Tensor& target, int64_t i) {
+  return loss_of(kind, output.narrow(0, i, 1), target.narrow(0, i, 1)).sum.item<double>();
+}
+
+TEST(Loss, WeightsMultiplySamplesAndAddUpOverPieces) {
+  constexpr LossKind kKinds[] = {LossKind::mse, LossKind::mae, LossKind::huber,
+                                 LossKind::binary_cross_entropy, LossKind::cross_entropy};
+  constexpr int64_t kSamples = 7;
+  for (const LossKind kind : kKinds) {
+    const bool binary = kind == LossKind::binary_cross_entropy, classes = kind == LossKind::cross_entropy;
+    const at::Tensor output = numbers_from(1, kSamples, binary ? 1 : 3);
+    at::Tensor target = numbers_from(2, kSamples, binary ? 1 : 3);
+    if (binary) target = target.gt(0).to(at::kDouble);
+    if (classes) target = at::tensor({0, 2, 1, 1, 0, 2, 2}, at::kLong);
+    const at::Tensor weights = at::tensor({0.5, 2.0, 0.0, 1.0, 3.25, 0.125, 1.0}, at::kDouble);
+    double expected = 0;
+    for (int64_t i = 0; i < kSamples; ++i) {
+      expected += weights[i].item<double>() * loss_of_sample(kind, output, target, i);
+    }
+    const Loss loss = make_loss(kind);
+    const LossValue whole = loss({output}, {{}, target, kSamples, 0, weights});
+    EXPECT_NEAR(whole.sum.item<double>(), expected, 1e-12) << name_of(kind);
+    EXPECT_EQ(whole.weight, 7.875);
+    double sum = 0, weight = 0;
+    for (const auto& [begin, size] : {std::pair{0, 2}, {2, 1}, {3, 4}}) {
+      const auto part = [begin = begin, size = size](const at::Tensor& t) {
+        return t.narrow(0, begin, size);
+      };
+      const LossValue piece = loss({part(output)}, {{}, part(target), size, begin, part(weights)});
+      sum += piece.sum.item<double>();
+      weight += piece.weight;
+    }
+    EXPECT_NEAR(sum, expected, 1e-12) << name_of(kind);
+    EXPECT_EQ(weight, 7.875);
+    // Weights of 1 are none, and a model in float32 may have weights in float64.
+    const LossValue ones = loss({output}, {{}, target, kSamples, 0, at::ones({kSamples}, at::kDouble)});
+    const LossValue none = loss({output}, {{}, target, kSamples});
+    EXPECT_NEAR(ones.sum.item<double>(), none.sum.item<double>(), 1e-12);
+    EXPECT_EQ(ones.weight, none.weight);
+    const at::Tensor small = output.to(at::kFloat), small_target = classes ? target : target.to(at::kFloat);
+    const LossValue single = loss({small}, {{}, small_target, kSamples, 0, weights});
+    EXPECT_EQ(single.sum.scalar_type(), at::kFloat);
+    EXPECT_NEAR(single.sum.item<double>(), expected, 1e-5);
+  }
+}
+
+TEST(Loss, WeightedGradientsAreThoseOfTheWeightedMean) {
+  const at::Tensor output = numbers_from(3, 4, 2).requires_grad_();
+  const at::Tensor target = numbers_from(4, 4, 2);
+  const at::Tensor weights = at::tensor({1.0, 0.0, 2.0, 0.5}, at::kDouble);
+  const LossValue value = make_loss(LossKind::mse)({output}, {{}, target, 4, 0, weights});
+  value.sum.backward();
+  const at::Tensor expected = (output.detach() - target) * weights.unsqueeze(1);  // 2 (x - y) w / 2
+  EXPECT_LT((output.grad() - expected).abs().max().item<double>(), 1e-12);
 }
 
 TEST(Loss, CrossEntropies) {

@@ -93,12 +93,16 @@ TEST_F(SampleWeightsTest, BalancedClassesCountTheSameInAll) {
 TEST_F(SampleWeightsTest, AClassThatTrainingLacksCountsOne) {
   Recipe asked = recipe("sort", false);
   asked.train.class_weights = "balanced";
+  double low = 0, high = 0;
   for (int64_t row = 0; row < kRows; ++row) {
     split_.train.set(row, value("sort", row) != 1 && split_.train.contains(row));
+    if (!split_.train.contains(row)) continue;
+    ++(value("sort", row) == 0 ? low : high);
   }
   const SampleWeights balanced = weights(asked);
   EXPECT_EQ(balanced.of_class[1], 1);
-  EXPECT_NE(balanced.of_class[0], 1);
+  EXPECT_NEAR(balanced.of_class[0], (low + high) / (2 * low), 1e-12);
+  EXPECT_NEAR(balanced.of_class[2], (low + high) / (2 * high), 1e-12);
 }
 
 TEST_F(SampleWeightsTest, AColumnTimesTheClass) {

@@ -48,7 +48,8 @@ const char* name_of(LossKind kind) {
 
 LossKind choose_loss(const std::string& name, const FeaturePlan& plan, const Dataset& dataset) {
   const std::string& target = plan.targets[0].column;
-  const std::string type(name_of(dataset.column(target).type));
+  // For messages only: a dataset to predict for may lack the target.
+  const auto type = [&] { return name_of(dataset.column(target).type); };
   switch (plan.kind) {
     case TargetKind::number:
       if (name.empty() || name == "mse") return LossKind::mse;
@@ -56,20 +57,20 @@ LossKind choose_loss(const std::string& name, const FeaturePlan& plan, const Dat
       if (name == "huber") return LossKind::huber;
       fail_usage(
           "train.loss = \"{}\" needs classes, but data.target \"{}\" is of type {}; use mse, mae or huber",
-          name, target, type);
+          name, target, type());
     case TargetKind::binary:
       if (name.empty() || name == "binary_cross_entropy") return LossKind::binary_cross_entropy;
       if (name == "cross_entropy") return LossKind::cross_entropy;
       fail_usage(
           "train.loss = \"{}\" needs a number, but data.target \"{}\" is of type {} with 2 classes; use "
           "binary_cross_entropy, or choose another target",
-          name, target, type);
+          name, target, type());
     case TargetKind::classes:
       if (name.empty() || name == "cross_entropy") return LossKind::cross_entropy;
       fail_usage(
           "train.loss = \"{}\" needs {}, but data.target \"{}\" is of type {} with {} classes; use "
           "cross_entropy, or choose another target",
-          name, name == "binary_cross_entropy" ? "two classes" : "a number", target, type,
+          name, name == "binary_cross_entropy" ? "two classes" : "a number", target, type(),
           plan.targets[0].classes.size());
   }
   TROIKA_ASSERT(false, "a target kind without a loss");
