@@ -113,6 +113,40 @@ TEST(FusedUpdate, NoGradientCountsAsZerosToTheBit) {
   }
 }
 
+// Clipping comes after the mean that is shown, and before what an optimizer remembers.
+TEST(FusedUpdate, TheScaleIsOfTheMeanBeforeTheOptimizerSeesIt) {
+  constexpr int64_t kSize = 1100;
+  for (const Optimizer& optimizer : optimizers()) {
+    Memory<float> scaled(kSize, 1), given(kSize, 1);
+    UpdateNumbers numbers = update_numbers(optimizer, 8, 3);
+    const std::vector<float> gradient(scaled.all[4], scaled.all[4] + kSize);
+    for (int64_t i = 0; i < kSize; ++i) given.all[4][i] *= 0.25f;  // exact
+    EXPECT_TRUE(fused_update(given.buffers(), numbers, {0, kSize}, 0, given.gradients));
+    numbers.scale = 0.25;
+    EXPECT_TRUE(fused_update(scaled.buffers(), numbers, {0, kSize}, 0, scaled.gradients));
+    for (size_t k = 0; k < 3; ++k) {
+      EXPECT_TRUE(std::equal(scaled.all[k], scaled.all[k] + kSize, given.all[k])) << "buffer " << k;
+    }
+    for (size_t i = 0; i < kSize; ++i) EXPECT_EQ(scaled.all[3][i], gradient[i] / 8);
+  }
+}
+
+TEST(FusedUpdate, SumOfSquaresIsOfTheMeansInFloat64) {
+  constexpr int64_t kSize = 700;
+  for (const int ranks : {1, 2, 3}) {
+    const Memory<float> memory(kSize, ranks);
+    double expected = 0;
+    for (int64_t i = 0; i < kSize; ++i) {
+      float sum = 0;
+      for (const void* g : memory.gradients) sum += static_cast<const float*>(g)[i];
+      const double mean = sum / 7.0f;
+      expected += mean * mean;
+    }
+    EXPECT_NEAR(sum_of_squares(false, 7, {1000, 1000 + kSize}, 1000, memory.gradients), expected,
+                1e-14 * expected);
+  }
+}
+
 TEST(FusedUpdate, SaysIfAGradientIsNotFinite) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     Memory<float> memory(1024, 2);

@@ -22,7 +22,7 @@ struct Plan {
 };
 
 struct Differences {
-  double loss = 0, gradients = 0, weights = 0;  // relative; the largest of all ranks
+  double loss = 0, gradients = 0, norm = 0, weights = 0;  // relative; the largest of all ranks
 };
 
 Differences run(const Plan& plan) {
@@ -33,10 +33,11 @@ Differences run(const Plan& plan) {
   options.bucket_bytes = 64;
   options.optimizer.kind = Optimizer::Kind::sgd;
   options.optimizer.learning_rate = 0.1;
+  options.clip_norm = 1e6;  // none of these gradients
   const auto pieces = pieces_of(kBatch, kRanks, 1, 1, options.dtype);
   MicroBatchedReference reference(model.layers, options, kRanks);
   at::Tensor expected_mean;
-  const double expected_loss = reference.step(pieces, squared_error, &expected_mean).loss;
+  const StepResult expected = reference.step(pieces, squared_error, &expected_mean);
 
   std::vector<Differences> differences(kRanks);
   run_thread_ranks(kRanks, {}, [&](Communicator& inner) {
@@ -47,17 +48,19 @@ Differences run(const Plan& plan) {
     at::Tensor mean;
     StepProbe probe;
     probe.mean_gradients = &mean;
-    const double loss = replica.step(pieces[rank], plan.spoil_loss(squared_error), probe).loss;
+    const StepResult got = replica.step(pieces[rank], plan.spoil_loss(squared_error), probe);
     differences[rank] = {
-        std::abs(loss - expected_loss) / expected_loss,
+        std::abs(got.loss - expected.loss) / expected.loss,
         relative_difference(parts_of(mean, replica.parameters()),
                             parts_of(expected_mean, reference.parameters())),
+        std::abs(got.grad_norm - expected.grad_norm) / expected.grad_norm,
         relative_difference(copies_of(replica.parameters()), copies_of(reference.parameters()))};
   });
   Differences worst;
   for (const Differences& d : differences) {
     worst.loss = std::max(worst.loss, d.loss);
     worst.gradients = std::max(worst.gradients, d.gradients);
+    worst.norm = std::max(worst.norm, d.norm);
     worst.weights = std::max(worst.weights, d.weights);
   }
   return worst;
@@ -67,6 +70,7 @@ TEST(Mutation, NoneIsEqualBitForBit) {
   const Differences d = run({});
   EXPECT_EQ(d.loss, 0);
   EXPECT_EQ(d.gradients, 0);
+  EXPECT_EQ(d.norm, 0);
   EXPECT_EQ(d.weights, 0);
 }
 
@@ -75,6 +79,7 @@ TEST(Mutation, SumInsteadOfMeanIsSeen) {
   plan.spoil_loss = [](Loss loss) { return summed_over_ranks(std::move(loss), kRanks); };
   const Differences d = run(plan);
   EXPECT_NEAR(d.gradients, kRanks - 1, 1e-6) << "gradients three times as large";
+  EXPECT_NEAR(d.norm, kRanks - 1, 1e-6);
   EXPECT_GT(d.loss, 1e-3);
   EXPECT_GT(d.weights, 1e-6);
 }
@@ -94,6 +99,7 @@ TEST(Mutation, SkippedBucketIsSeen) {
     plan.skipped_bucket = bucket;
     const Differences d = run(plan);
     EXPECT_GT(d.gradients, 1e-4) << "bucket " << bucket;
+    EXPECT_GT(d.norm, 1e-6) << "bucket " << bucket;
     EXPECT_GT(d.weights, 1e-6) << "bucket " << bucket;
     EXPECT_EQ(d.loss, 0);
   }

@@ -76,24 +76,39 @@ Record run_reference(const Case& c) {
   return record;
 }
 
+/// As people write it: matrices decay, biases don't.
+template <typename TorchOptimizer, typename Options>
+std::unique_ptr<torch::optim::Optimizer> with_groups(const std::vector<at::Tensor>& parameters,
+                                                     const Options& options) {
+  std::vector<at::Tensor> matrices, others;
+  for (const at::Tensor& p : parameters) (p.dim() >= 2 ? matrices : others).push_back(p);
+  Options without = options;
+  without.weight_decay(0);
+  auto optimizer = std::make_unique<TorchOptimizer>(
+      std::vector<torch::optim::OptimizerParamGroup>{{matrices}, {others}}, options);
+  // Given to the constructor, a number that is torch's own default would count as not given.
+  static_cast<Options&>(optimizer->param_groups()[1].options()) = without;
+  return optimizer;
+}
+
 std::unique_ptr<torch::optim::Optimizer> torch_optimizer(const std::vector<at::Tensor>& parameters,
                                                          const Optimizer& o) {
   switch (o.kind) {
     case Optimizer::Kind::sgd:
-      return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(o.learning_rate)
-                                                                 .momentum(o.momentum)
-                                                                 .nesterov(o.nesterov)
-                                                                 .weight_decay(o.weight_decay));
+      return with_groups<torch::optim::SGD>(parameters, torch::optim::SGDOptions(o.learning_rate)
+                                                            .momentum(o.momentum)
+                                                            .nesterov(o.nesterov)
+                                                            .weight_decay(o.weight_decay));
     case Optimizer::Kind::adam:
-      return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(o.learning_rate)
-                                                                  .weight_decay(o.weight_decay)
-                                                                  .betas({o.beta1, o.beta2})
-                                                                  .eps(o.epsilon));
+      return with_groups<torch::optim::Adam>(parameters, torch::optim::AdamOptions(o.learning_rate)
+                                                             .weight_decay(o.weight_decay)
+                                                             .betas({o.beta1, o.beta2})
+                                                             .eps(o.epsilon));
     case Optimizer::Kind::adamw:
-      return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(o.learning_rate)
-                                                                   .weight_decay(o.weight_decay)
-                                                                   .betas({o.beta1, o.beta2})
-                                                                   .eps(o.epsilon));
+      return with_groups<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(o.learning_rate)
+                                                              .weight_decay(o.weight_decay)
+                                                              .betas({o.beta1, o.beta2})
+                                                              .eps(o.epsilon));
   }
   return nullptr;
 }

@@ -13,6 +13,9 @@ namespace {
 
 // Small enough for the first-level cache beside one block of each buffer.
 constexpr int64_t kBlock = 512;
+// Sums that go on side by side: enough that no addition waits for the one before it.
+constexpr int64_t kLanes = 32;
+static_assert(kBlock % kLanes == 0);
 
 #define TROIKA_INLINE [[gnu::always_inline]] inline
 
@@ -20,7 +23,7 @@ template <typename T>
 struct Numbers {
   T learning_rate, weight_decay, momentum, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
   T decay_factor;  // AdamW: 1 - learning rate * weight decay
-  T step_size, root_correction, weight;
+  T step_size, root_correction, scale, weight;
   T inverse_weight;  // 0 if it is not exact
 };
 
@@ -45,6 +48,7 @@ Numbers<T> narrowed(const UpdateNumbers& n) {
           static_cast<T>(1 - o.learning_rate * o.weight_decay),
           static_cast<T>(n.step_size),
           static_cast<T>(n.root_correction),
+          static_cast<T>(n.scale),
           static_cast<T>(n.weight),
           has_exact_inverse(n.weight) ? static_cast<T>(1 / n.weight) : T{0}};
 }
@@ -154,35 +158,85 @@ TROIKA_INLINE bool update(const Pass<T>& pass) {
     const int64_t n = std::min(kBlock, pass.elements.end - begin);
     bad |= take_mean<T>(pass.gradients, begin - pass.parameter_begin, n, pass.numbers, block);
     if (buffers.mean != nullptr) std::copy_n(block, n, at(buffers.mean, begin));
+    if (pass.numbers.scale != T{1}) {
+      for (int64_t i = 0; i < n; ++i) block[i] *= pass.numbers.scale;
+    }
     apply<rule, T>(pass.numbers, block, n, at(buffers.weights, begin), at(buffers.moments[0], begin),
                    at(buffers.moments[1], begin));
   }
   return bad == 0;
 }
 
+// Element i of the elements goes to sum i % kLanes; the sums are then added in pairs.
+template <typename T>
+TROIKA_INLINE double add_squares(const Pass<T>& pass) {
+  alignas(64) T block[kBlock];
+  alignas(64) double lanes[kLanes] = {};
+  for (int64_t begin = pass.elements.begin; begin < pass.elements.end; begin += kBlock) {
+    const int64_t n = std::min(kBlock, pass.elements.end - begin);
+    take_mean<T>(pass.gradients, begin - pass.parameter_begin, n, pass.numbers, block);
+    const int64_t whole = (n + kLanes - 1) / kLanes * kLanes;
+    std::fill(block + n, block + whole, T{0});
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const double value = block[i + lane];
+        lanes[lane] += value * value;
+      }
+    }
+  }
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
 // One body, compiled once per instruction set. Not target_clones: its resolvers run before a sanitizer is up.
-#define TROIKA_KERNEL(NAME, TARGET)       \
-  template <Rule rule, typename T>        \
-  TARGET bool NAME(const Pass<T>& pass) { \
-    return update<rule, T>(pass);         \
+#define TROIKA_KERNELS(SUFFIX, TARGET)                  \
+  template <Rule rule, typename T>                      \
+  TARGET bool update_##SUFFIX(const Pass<T>& pass) {    \
+    return update<rule, T>(pass);                       \
+  }                                                     \
+  template <typename T>                                 \
+  TARGET double squares_##SUFFIX(const Pass<T>& pass) { \
+    return add_squares<T>(pass);                        \
   }
 #if defined(__x86_64__)
-TROIKA_KERNEL(update_avx512,
-              __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,prefer-vector-width=512"))))
-TROIKA_KERNEL(update_avx2, __attribute__((target("avx2"))))
+TROIKA_KERNELS(avx512, __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,prefer-vector-width=512"))))
+TROIKA_KERNELS(avx2, __attribute__((target("avx2"))))
 #endif
-TROIKA_KERNEL(update_default, )
+TROIKA_KERNELS(default, )
+
+enum class Instructions { any, avx2, avx512 };
+
+Instructions best_instructions() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")) {
+    return Instructions::avx512;
+  }
+  if (__builtin_cpu_supports("avx2")) return Instructions::avx2;
+#endif
+  return Instructions::any;
+}
 
 template <Rule rule, typename T>
 bool dispatch(const Pass<T>& pass) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")) {
-    return update_avx512<rule, T>(pass);
-  }
-  if (__builtin_cpu_supports("avx2")) return update_avx2<rule, T>(pass);
+  const Instructions best = best_instructions();
+  if (best == Instructions::avx512) return update_avx512<rule, T>(pass);
+  if (best == Instructions::avx2) return update_avx2<rule, T>(pass);
 #endif
   return update_default<rule, T>(pass);
+}
+
+template <typename T>
+double dispatch_squares(const Pass<T>& pass) {
+#if defined(__x86_64__)
+  const Instructions best = best_instructions();
+  if (best == Instructions::avx512) return squares_avx512<T>(pass);
+  if (best == Instructions::avx2) return squares_avx2<T>(pass);
+#endif
+  return squares_default<T>(pass);
 }
 
 Rule rule_of(const Optimizer& o) {
@@ -218,6 +272,15 @@ bool update_elements(const UpdateBuffers& buffers, const UpdateNumbers& numbers,
   TROIKA_ASSERT(false, "a rule that has no kernel");
 }
 
+template <typename T>
+double square_elements(double weight, Range elements, int64_t parameter_begin, Gradients gradients) {
+  UpdateNumbers numbers;
+  numbers.weight = weight;
+  const Numbers<T> narrow = narrowed<T>(numbers);
+  const UpdateBuffers none;
+  return dispatch_squares<T>({none, narrow, elements, parameter_begin, gradients});
+}
+
 }  // namespace
 
 std::vector<std::string> moment_names(const Optimizer& optimizer) {
@@ -247,6 +310,12 @@ bool fused_update(const UpdateBuffers& buffers, const UpdateNumbers& numbers, Ra
                   int64_t parameter_begin, Gradients gradients) {
   return buffers.is_double ? update_elements<double>(buffers, numbers, elements, parameter_begin, gradients)
                            : update_elements<float>(buffers, numbers, elements, parameter_begin, gradients);
+}
+
+double sum_of_squares(bool is_double, double weight, Range elements, int64_t parameter_begin,
+                      Gradients gradients) {
+  return is_double ? square_elements<double>(weight, elements, parameter_begin, gradients)
+                   : square_elements<float>(weight, elements, parameter_begin, gradients);
 }
 
 }  // namespace troika

@@ -19,7 +19,7 @@ struct UpdateBuffers {
   bool is_double = false;  // else float
   void* weights = nullptr;
   void* moments[2] = {};  // as many as moment_names() has
-  void* mean = nullptr;   // where to write the mean gradient, or null
+  void* mean = nullptr;   // where to write the mean gradient before clipping, or null
 };
 
 /// An optimizer's numbers for parameters that are at the same step, from 1 (Adam's bias correction), and the
@@ -29,6 +29,7 @@ struct UpdateNumbers {
   double weight = 1;
   double step_size = 0;        // Adam: learning rate / (1 - beta1^step)
   double root_correction = 1;  // Adam: sqrt(1 - beta2^step)
+  double scale = 1;            // what clipping leaves of the mean gradient
 };
 UpdateNumbers update_numbers(const Optimizer& optimizer, double weight, int64_t step);
 
@@ -42,5 +43,10 @@ std::vector<std::string> moment_names(const Optimizer& optimizer);
 /// pass of its own).
 bool fused_update(const UpdateBuffers& buffers, const UpdateNumbers& numbers, Range elements,
                   int64_t parameter_begin, std::span<const void* const> gradients);
+
+/// The sum of the squares, in float64, of the mean gradients that fused_update would take for `elements`. Its
+/// order depends on nothing but the number of elements. Not finite if one of them isn't.
+double sum_of_squares(bool is_double, double weight, Range elements, int64_t parameter_begin,
+                      std::span<const void* const> gradients);
 
 }  // namespace troika

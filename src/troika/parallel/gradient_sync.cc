@@ -10,6 +10,36 @@ namespace troika {
 // A thread's part of the pass; below it a second thread costs more than it saves.
 constexpr int64_t kGrainElements = 1 << 15;
 
+namespace {
+
+/// The numbers of an update for one kind of parameter; those next to each other are mostly at one step.
+class NumbersOfStep {
+ public:
+  NumbersOfStep(const Update& update, bool decays) : update_(update), optimizer_(update.optimizer) {
+    if (!decays) optimizer_.weight_decay = 0;
+  }
+
+  const UpdateNumbers& at(int64_t step) {
+    if (step != step_) {
+      step_ = step;
+      numbers_ = update_numbers(optimizer_, update_.weight, step);
+      numbers_.scale = update_.scale;
+    }
+    return numbers_;
+  }
+
+ private:
+  const Update& update_;
+  Optimizer optimizer_;
+  int64_t step_ = 0;
+  UpdateNumbers numbers_;
+};
+
+// A matrix's scale means something; pulling biases and norms to zero would only bias them.
+bool decays(const FlatLayout::Entry& entry) { return entry.shape.size() >= 2; }
+
+}  // namespace
+
 FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype) {
   FlatBuffers buffers;
   buffers.layout = layout_of(model.parameters(), dtype);
@@ -37,18 +67,14 @@ bool update_slice(const FlatBuffers& buffers, const Update& update, std::span<co
   const int64_t line = buffers.layout.line;
   const size_t ranks = gradients.size() / entries.size();
   std::atomic<bool> finite = true;
-  int64_t step = 0;
-  UpdateNumbers numbers;
+  NumbersOfStep of_matrices(update, true), of_others(update, false);
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto& entry = entries[i];
     const Range mine{std::max(entry.offset, slice.begin), std::min(entry.offset + entry.size, slice.end)};
     const auto of_ranks = gradients.subspan(i * ranks, ranks);
     if (mine.size() <= 0 || std::all_of(of_ranks.begin(), of_ranks.end(), [](const void* g) { return !g; }))
       continue;
-    if (update.optimizer_steps[i] != step) {
-      step = update.optimizer_steps[i];
-      numbers = update_numbers(update.optimizer, update.weight, step);
-    }
+    const UpdateNumbers& numbers = (decays(entry) ? of_matrices : of_others).at(update.optimizer_steps[i]);
     const int64_t lines = (mine.size() + line - 1) / line;
     at::parallel_for(0, lines, kGrainElements / line, [&](int64_t begin, int64_t end) {
       const Range part{mine.begin + begin * line, std::min(mine.begin + end * line, mine.end)};

@@ -1,16 +1,20 @@
 // GradientSync: turns the ranks' gradients into the mean and the mean into new weights; one file per
 // technique. Of a step it sees: begin_step, begin_last_backward, exchange (all of this rank's backward passes
-// are done), then update and finish_update, or discard. Gradients are the .grad of the parameters, undefined
-// at the step's start: backward then leaves its own tensor there, which saves zeroing a buffer and adding to
-// it. Threading: one object per rank; from exchange on all calls are collective.
+// are done), norm if gradients are clipped, then update and finish_update, or discard. Gradients are the
+// .grad of the parameters, undefined at the step's start: backward then leaves its own tensor there, which
+// saves zeroing a buffer and adding to it. Threading: one object per rank; from exchange on all calls are
+// collective.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <utility>
 
+#include "troika/base/clock.h"
 #include "troika/comm/communicator.h"
 #include "troika/parallel/flat_tensors.h"
 #include "troika/parallel/fused_update.h"
+#include "troika/parallel/gradient_norm.h"
 #include "troika/parallel/model.h"
 #include "troika/parallel/replica.h"
 
@@ -29,7 +33,8 @@ struct Update {
   std::span<const int64_t> optimizer_steps;  // by parameter, this step included
   double weight = 0;                         // of the global batch
   bool anyone_wants_mean = false;
-  at::Tensor* mean = nullptr;  // gets this rank's copy of the mean gradient, or null
+  at::Tensor* mean = nullptr;  // gets this rank's copy of the mean gradient before clipping, or null
+  double scale = 1;            // what clipping leaves of the mean gradient
 };
 
 class GradientSync {
@@ -52,6 +57,9 @@ class GradientSync {
   /// update.
   std::span<const uint8_t> touched() const { return touched_; }
 
+  /// After exchange, before update: the norm of the mean gradient, the same on every rank. Waits for all.
+  virtual GradientNorm norm(double weight) = 0;
+
   /// Writes this rank's part of the weights.
   virtual void update(const Update& update) = 0;
   /// Waits until all weights are written. False if the mean gradient was not finite, on every rank alike.
@@ -64,8 +72,19 @@ class GradientSync {
   virtual bool begin_load() = 0;
   virtual void end_load() = 0;
 
+  /// Seconds that this rank has waited for the others since it was last asked.
+  double take_waited() { return std::exchange(waited_, 0.0); }
+
  protected:
+  template <typename Wait>
+  void waiting(const Wait& wait) {
+    const auto from = Clock::now();
+    wait();
+    waited_ += seconds_since(from);
+  }
+
   FlatBuffers buffers_;
+  double waited_ = 0;
   std::vector<uint8_t> touched_;
 };
 
@@ -85,7 +104,8 @@ FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype);
 
 /// fused_update of the parameters, or parts of them, that lie in `slice`, on the intra-op threads of this
 /// rank. gradients[i * ranks + r] is rank r's gradient of parameter i, or null; a parameter with none is left
-/// out. `mean` may be undefined. False if a mean gradient is not finite.
+/// out. Only parameters of two dimensions and more decay. `mean` may be undefined. False if a mean gradient
+/// is not finite.
 bool update_slice(const FlatBuffers& buffers, const Update& update, std::span<const void* const> gradients,
                   const at::Tensor& mean, Range slice);
 

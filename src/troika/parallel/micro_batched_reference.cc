@@ -63,20 +63,40 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
   if (totals.first_bad_rank >= 0) fail("reference: the loss of rank {} is not finite", totals.first_bad_rank);
   if (mean_gradients != nullptr) *mean_gradients = zero_flat(buffers_.layout, options_.dtype);
   if (totals.weight == 0) return {};
+  StepResult result{totals.loss_sum / totals.weight, totals.weight};
+  double scale = 1;
+  if (options_.clip_norm > 0) {
+    std::vector<double> squares(static_cast<size_t>(count_norm_blocks(buffers_.layout)));
+    add_norm_blocks(buffers_.layout, options_.dtype == at::kDouble, totals.weight, gradients,
+                    {0, buffers_.layout.total}, squares);
+    const GradientNorm found = norm_of_blocks(buffers_.layout, squares);
+    if (found.first_bad >= 0) {
+      fail("reference: the gradient of parameter \"{}\" is not finite",
+           parameters_[static_cast<size_t>(found.first_bad)].name);
+    }
+    result.grad_norm = found.norm;
+    scale = clip_scale(found.norm, options_.clip_norm);
+  }
   for (size_t i = 0; i < count; ++i) optimizer_steps_[i] += touched[i];
-  const Update update{options_.optimizer, optimizer_steps_, totals.weight, mean_gradients != nullptr,
-                      mean_gradients};
+  const Update update{options_.optimizer,        optimizer_steps_, totals.weight,
+                      mean_gradients != nullptr, mean_gradients,   scale};
   update_slice(buffers_, update, gradients, mean_gradients != nullptr ? *mean_gradients : at::Tensor(),
                {0, buffers_.layout.total});
   statistics_.apply();
   ++steps_;
-  return {totals.loss_sum / totals.weight, totals.weight};
+  return result;
 }
 
 void MicroBatchedReference::set_weights(const std::vector<at::Tensor>& weights) {
   TROIKA_ASSERT(weights.size() == parameters_.size(), fmt::format("{} tensors", weights.size()));
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < weights.size(); ++i) parameters_[i].tensor.copy_(weights[i]);
+}
+
+void MicroBatchedReference::set_others(const std::vector<at::Tensor>& others) {
+  TROIKA_ASSERT(others.size() == model_.others().size(), fmt::format("{} tensors", others.size()));
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < others.size(); ++i) model_.others()[i].tensor.detach().copy_(others[i]);
 }
 
 }  // namespace troika

@@ -27,6 +27,8 @@ class MicroBatchedReference {
 
   /// As Replica::others().
   const std::vector<NamedTensor>& others() const { return model_.others(); }
+  /// Copies; in the order of others().
+  void set_others(const std::vector<at::Tensor>& others);
 
   /// As many as a resumed run has done.
   void set_steps_done(int64_t steps) { steps_ = steps; }

@@ -95,6 +95,7 @@ struct Replica::State {
                  StepNumbers& numbers);
   [[noreturn]] void fail_for_loss(int bad_rank, std::optional<size_t> bad_piece,
                                   std::span<const Batch> pieces);
+  double scale_of_clipping(double weight, double& grad_norm);
   StepResult update(const Totals& totals, const StepProbe& probe);
 };
 
@@ -150,10 +151,28 @@ void Replica::State::fail_for_loss(int bad_rank, std::optional<size_t> bad_piece
       steps + 1, bad_rank, place[2], describe(found, model()));
 }
 
+// Before any weight is written, so that a gradient that isn't finite changes none.
+double Replica::State::scale_of_clipping(double weight, double& grad_norm) {
+  if (options.clip_norm == 0) return 1;
+  communicator.say("norm of the gradient", steps + 1);
+  const GradientNorm found = sync().norm(weight);
+  if (found.first_bad >= 0) {
+    sync().discard();
+    fail(
+        "step {}: the loss is finite but the gradient of parameter \"{}\" is not. No weight was changed. "
+        "Try a smaller learning rate, or look for very large values in the data",
+        steps + 1, parameters[static_cast<size_t>(found.first_bad)].name);
+  }
+  grad_norm = found.norm;
+  return clip_scale(found.norm, options.clip_norm);
+}
+
 StepResult Replica::State::update(const Totals& totals, const StepProbe& probe) {
+  StepResult result{totals.loss_sum / totals.weight, totals.weight};
+  const double scale = scale_of_clipping(totals.weight, result.grad_norm);
   for (size_t i = 0; i < optimizer_steps.size(); ++i) optimizer_steps[i] += sync().touched()[i];
-  const Update update{options.optimizer, optimizer_steps, totals.weight, totals.anyone_wants_mean,
-                      probe.mean_gradients};
+  const Update update{options.optimizer,        optimizer_steps,      totals.weight,
+                      totals.anyone_wants_mean, probe.mean_gradients, scale};
   {
     const SpanScope span(probe, communicator.rank(), Op::optimizer_step);
     communicator.say("optimizer step", steps + 1);
@@ -169,12 +188,16 @@ StepResult Replica::State::update(const Totals& totals, const StepProbe& probe) 
         "a checkpoint before this step, with a smaller learning rate",
         steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
   }
-  return {totals.loss_sum / totals.weight, totals.weight};
+  result.waited_seconds = sync().take_waited();
+  return result;
 }
 
 Replica::Replica(Communicator& communicator, const std::vector<Layer>& layers, const ReplicaOptions& options)
     : state_(std::make_unique<State>(communicator, layers, options)) {
   State& s = *state_;
+  if (!(options.clip_norm >= 0)) {
+    fail_usage("clip_norm is {}; it must be a number above 0, or 0 for no clipping", options.clip_norm);
+  }
   s.parameters = views_of(s.sync().buffers().weights, s.sync().buffers().layout);
   s.optimizer_steps.assign(s.parameters.size(), 0);
   s.batch_norm = s.model().first_batch_norm();
@@ -198,6 +221,7 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
   const c10::AutoGradMode with_gradients(true);
   s.sync().begin_step();
   s.statistics.clear();
+  s.sync().take_waited();  // what came before isn't this step's
 
   StepNumbers mine;
   mine.wants_mean = probe.mean_gradients != nullptr ? 1 : 0;
@@ -223,7 +247,9 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
     if (probe.mean_gradients != nullptr) {
       *probe.mean_gradients = zero_flat(s.sync().buffers().layout, s.options.dtype);
     }
-    return {};
+    StepResult none;
+    none.waited_seconds = s.sync().take_waited();
+    return none;
   }
   s.statistics.exchange(s.communicator);
   const StepResult result = s.update(totals, probe);

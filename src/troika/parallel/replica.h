@@ -78,7 +78,7 @@ class Replica {
   /// batch of weight 0 changes nothing and is no step. Throws the same Error on every rank, naming step, rank
   /// and layer, if the loss is not finite (no weight is changed then, on any rank), and naming the parameter
   /// if a gradient is not finite though the loss is (seen while the weights are written, so they have
-  /// changed).
+  /// changed; with clip_norm it is seen before, and they have not).
   StepResult step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe = {});
 
   /// From the next step on; every rank sets the same.

@@ -59,6 +59,7 @@ class ReplicatedWeights final : public GradientSync {
     sums_ = zero_flat(buffers_.layout, options.dtype);
     buckets_ = cut_buckets(buffers_.layout, element_bytes(), options.bucket_bytes, bucket_of_parameter_);
     numbers_.resize(static_cast<size_t>(communicator.size()));
+    squares_.resize(static_cast<size_t>(count_norm_blocks(buffers_.layout)));
     refuse_different_weights();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i].tensor,
@@ -95,21 +96,32 @@ class ReplicatedWeights final : public GradientSync {
     mine.touched_all =
         std::all_of(taken_.begin(), taken_.end(), [](uint8_t t) { return t == kTouched; }) ? 1 : 0;
     constexpr int64_t kFields = sizeof(StepNumbers) / sizeof(double);
-    communicator_.all_gather({&mine, kFields, ElementType::float64},
-                             {numbers_.data(), kFields * communicator_.size(), ElementType::float64});
-    for (; finished_ < requests_.size(); ++finished_) communicator_.wait(*requests_[finished_]);
-    agree_on_touched();
+    waiting([&] {
+      communicator_.all_gather({&mine, kFields, ElementType::float64},
+                               {numbers_.data(), kFields * communicator_.size(), ElementType::float64});
+      for (; finished_ < requests_.size(); ++finished_) communicator_.wait(*requests_[finished_]);
+      agree_on_touched();
+    });
+    sums_of_touched_.clear();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      sums_of_touched_.push_back(touched_[i] != 0 ? place_of(i) : nullptr);
+    }
     return numbers_;
+  }
+
+  // Every rank has all sums, so each takes the whole norm.
+  GradientNorm norm(double weight) override {
+    add_norm_blocks(buffers_.layout, is_double_, weight, sums_of_touched_, {0, buffers_.layout.total},
+                    squares_);
+    return norm_of_blocks(buffers_.layout, squares_);
   }
 
   void update(const Update& update) override {
     at::Tensor mean;
     if (update.mean != nullptr)
       mean = *update.mean = empty_flat(buffers_.layout, buffers_.weights.scalar_type());
-    std::vector<const void*> sums;
-    for (size_t i = 0; i < parameters_.size(); ++i) sums.push_back(touched_[i] != 0 ? place_of(i) : nullptr);
     ++writes_;
-    finite_ = update_slice(buffers_, update, sums, mean, {0, buffers_.layout.total});
+    finite_ = update_slice(buffers_, update, sums_of_touched_, mean, {0, buffers_.layout.total});
   }
 
   bool finish_update(const Update&) override { return finite_; }
@@ -231,6 +243,7 @@ class ReplicatedWeights final : public GradientSync {
   std::vector<Bucket> buckets_;  // in the order in which they are started
   std::vector<size_t> bucket_of_parameter_;
   std::vector<StepNumbers> numbers_;
+  std::vector<double> squares_;  // by block of the norm
   int64_t writes_ = 0;
   bool finite_ = true;  // the last mean gradient
 
@@ -240,6 +253,7 @@ class ReplicatedWeights final : public GradientSync {
   std::vector<uint8_t> taken_;                      // by parameter: kTouched, kZero, or 0 for not yet
   std::vector<std::unique_ptr<Request>> requests_;  // of the first buckets
   size_t finished_ = 0;                             // of the requests
+  std::vector<const void*> sums_of_touched_;        // by parameter; null if no rank has touched it
 };
 
 }  // namespace

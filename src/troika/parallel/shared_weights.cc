@@ -2,9 +2,10 @@
 // module has leaf tensors of its own over the same storage and gradients of its own; after backward
 // each rank updates its slice of the weights from all ranks' gradients in one fused pass.
 //
-// Two barriers a step. The first, after a rank's last backward: no write before every rank has read the
-// weights for the last time. The second, after its slice: no forward before every slice is written. What the
-// ranks tell each other lies in slots that are written before a barrier and read after it.
+// Two barriers a step, three with clipping. The first, after a rank's last backward: no write before every
+// rank has read the weights for the last time. The second, after its slice: no forward before every slice is
+// written. Between them, if gradients are clipped, one more: no write before every rank has the norm. What
+// the ranks tell each other lies in slots that are written before a barrier and read after it.
 #include <algorithm>
 #include <atomic>
 
@@ -28,7 +29,8 @@ struct Shared {
   FlatLayout layout;
   at::Tensor weights;
   std::vector<at::Tensor> moments;
-  at::Tensor mean;  // made by rank 0 when first wanted
+  at::Tensor mean;              // made by rank 0 when first wanted
+  std::vector<double> squares;  // by block of the norm; each rank writes those of its slice
   std::vector<Slot> slots;
   // Raw writes bypass autograd's version counter, so we count slices ourselves.
   alignas(kCacheLine) std::atomic<int64_t> writes_begun = 0;
@@ -80,6 +82,13 @@ class SharedWeights final : public GradientSync {
     return numbers_;
   }
 
+  GradientNorm norm(double weight) override {
+    add_norm_blocks(buffers_.layout, buffers_.weights.scalar_type() == at::kDouble, weight, gradients_,
+                    slice_, shared_->squares);
+    barrier();
+    return norm_of_blocks(buffers_.layout, shared_->squares);
+  }
+
   void update(const Update& update) override {
     if (update.anyone_wants_mean) prepare_mean();
     const at::Tensor mean = update.anyone_wants_mean ? shared_->mean : at::Tensor();
@@ -113,7 +122,7 @@ class SharedWeights final : public GradientSync {
   Shared::Slot& mine() { return shared_->slots[static_cast<size_t>(communicator_.rank())]; }
 
   void barrier() {
-    if (communicator_.size() > 1) communicator_.barrier();
+    if (communicator_.size() > 1) waiting([this] { communicator_.barrier(); });
   }
 
   void prepare_mean() {
@@ -140,6 +149,7 @@ PlacedModel build_first(Communicator& communicator, const std::vector<Layer>& la
   const FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
   shared.layout = own.layout;
   shared.weights = own.weights;
+  shared.squares.resize(static_cast<size_t>(count_norm_blocks(own.layout)));
   for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
     shared.moments.push_back(empty_flat(own.layout, options.dtype));  // each rank zeroes its slice
   }
