@@ -98,6 +98,28 @@ TEST(SourceBudget, IsKeptWithWindows) {
   EXPECT_GE(peak, static_cast<int64_t>(source->planned_bytes()) * 3 / 4);
 }
 
+// Every other window crosses shards, so that its rows are copied although the files are mapped.
+TEST(SourceBudget, CountsWhatIsCopiedOfMappedFiles) {
+  const TemporaryFolder folder;
+  const Dataset dataset = make_dataset(folder.path(), {.rows = 100'000, .rows_per_shard = 800});
+  RowSet starts(dataset.rows);
+  for (int64_t row = 0; row + 400 <= dataset.rows; row += 5) starts.set(row, true);
+  const int64_t before = live_bytes;
+  const auto source = BatchSource::open(dataset, starts, 1, {.memory_budget_bytes = 20'000'000, .span = 400});
+  EXPECT_NE(source->memory_plan().find("mapped"), std::string::npos) << source->memory_plan();
+  int64_t files = 0;
+  for (const Shard& shard : dataset.shards) files += shard.floats_bytes + shard.ints_bytes;
+  const int64_t planned = static_cast<int64_t>(source->planned_bytes()) - files;
+  RowBuffer buffer;
+  peak_bytes = live_bytes.load();
+  for (int64_t at = 0; at < source->size(); at += 100)
+    source->gather(0, 0, {at, std::min(at + 100, source->size())}, buffer);
+  const int64_t peak =
+      peak_bytes - before - static_cast<int64_t>(buffer.floats.capacity() * 4 + buffer.ints.capacity() * 8);
+  EXPECT_LE(peak, planned + 64 * 1024);
+  EXPECT_GE(peak, planned / 2);
+}
+
 TEST(SourceBudget, TooSmallIsRefusedWithWhatWouldFit) {
   const TemporaryFolder folder;
   const Dataset dataset = make_dataset(folder.path(), {.rows = 1'000'000});
