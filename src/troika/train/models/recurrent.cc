@@ -75,9 +75,9 @@ class LastStateImpl : public torch::nn::LinearImpl {
 std::vector<Layer> make_recurrent(Cell cell, const ModelRecipe& recipe, const ModelShape& shape) {
   if (recipe.dropout > 0 && recipe.layers == 1) {
     fail_usage(
-        "model.dropout = {} has no place in a {} of one layer, where it acts between layers; set "
-        "model.layers "
-        "= 2 or more, or leave model.dropout out",
+        "model.dropout = {} acts between the layers of model.type \"{}\", and model.layers = 1 leaves it no "
+        "place; set "
+        "model.layers to 2 or more, or leave model.dropout out",
         recipe.dropout, recipe.type);
   }
   std::vector<Layer> layers;

@@ -41,8 +41,8 @@ void check(const Entry& entry, const ModelRecipe& recipe, const ModelShape& shap
         entry.type);
   }
   if (recipe.layers < 1) {
-    fail_usage("model.layers = {}: a {} has at least 1 layer (\"mlp\" and \"transformer\" may have none)",
-               recipe.layers, entry.type);
+    fail_usage("model.type \"{}\" has at least 1 layer, and model.layers is {} (\"mlp\" may have none)",
+               entry.type, recipe.layers);
   }
 }
 

@@ -108,16 +108,23 @@ int64_t heads_of(const ModelRecipe& recipe) {
   for (int64_t i = heads; i >= 1 && fitting.size() < 3; --i) {
     if (recipe.width % i == 0) fitting.push_back(i);
   }
+  std::vector<int64_t> widths{(recipe.width / heads + 1) * heads};
+  if (recipe.width > heads) widths.insert(widths.begin(), widths[0] - heads);
   fail_usage(
-      "model.width = {} can't be shared out among {} heads{}; set model.heads to {}, or model.width to {} or "
-      "{}",
+      "model.width = {} can't be shared out among {} heads{}; set model.heads to {}, or model.width to {}",
       recipe.width, heads, recipe.heads > 0 ? "" : " (one for each 16 of width)", fmt::join(fitting, " or "),
-      std::max<int64_t>(1, recipe.width / heads) * heads, (recipe.width / heads + 1) * heads);
+      fmt::join(widths, " or "));
 }
 
 }  // namespace
 
 std::vector<Layer> make_transformer(const ModelRecipe& recipe, const ModelShape& shape) {
+  if (shape.window == 0 && recipe.layers < 1) {
+    fail_usage(
+        "model.layers = 0: a transformer on a table reads one token, which the others reach in its layers; "
+        "set "
+        "it to 1 or more");
+  }
   EncoderLayerOptions block{recipe.width, heads_of(recipe), 4 * recipe.width, recipe.dropout, {}};
   const int64_t read = shape.window > 0 ? -1 : 0;
   std::vector<Layer> layers;

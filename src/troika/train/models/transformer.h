@@ -14,7 +14,7 @@
 
 namespace troika {
 
-/// Throws UsageError if the heads don't divide the width.
+/// Throws UsageError if the heads don't divide the width, and for a table without a block.
 std::vector<Layer> make_transformer(const ModelRecipe& recipe, const ModelShape& shape);
 
 }  // namespace troika
