@@ -60,6 +60,10 @@ TEST(Metrics, AConstantTargetHasNoR2AndItIsNull) {
   EXPECT_TRUE(std::isnan(sums.metrics(plan)["r2"]));
   EXPECT_EQ(to_json(sums.metrics(plan)).dump(), R"({"samples":2,"rmse":1.0,"mae":1.0,"r2":null})");
   EXPECT_EQ(to_string(sums.metrics(plan)), "rmse 1  mae 1");
+  MetricSums rounded(plan);  // the squares of y - 10 don't add up exactly
+  for (int i = 0; i < 1000; ++i)
+    rounded.add_plain(plan, 1, predictions.data(), std::vector<double>{10.1}.data());
+  EXPECT_TRUE(std::isnan(rounded.metrics(plan)["r2"])) << rounded.metrics(plan)["r2"];
   const MetricSums none(plan);
   EXPECT_EQ(to_json(none.metrics(plan)).dump(), R"({"samples":0,"rmse":null,"mae":null,"r2":null})");
 }

@@ -181,7 +181,9 @@ Metrics MetricSums::metrics(const FeaturePlan& plan, bool with_log_loss) const {
     const double spread = all.value_squares - all.values * all.values / count;
     metrics.values.emplace_back(prefix + "rmse", std::sqrt(all.squares / count));
     metrics.values.emplace_back(prefix + "mae", all.absolute / count);
-    metrics.values.emplace_back(prefix + "r2", spread > 0 ? 1 - all.squares / spread : kUndefined);
+    // Of a constant only rounding is left of the spread.
+    const bool varies = spread > 1e-12 * all.value_squares;
+    metrics.values.emplace_back(prefix + "r2", varies ? 1 - all.squares / spread : kUndefined);
   }
   return metrics;
 }
