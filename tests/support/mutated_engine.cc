@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "troika/train/plain.h"
 #include "troika/train/verify_pieces.h"
 
@@ -66,6 +69,43 @@ at::Tensor combine(const std::vector<RankPart>& parts, size_t i, size_t rank, co
   return out;
 }
 
+double norm_of(const Gradients& gradients) {
+  double squares = 0;
+  for (const at::Tensor& g : gradients) squares += g.square().sum().item<double>();
+  return std::sqrt(squares);
+}
+
+double clipping_factor(double norm, double clip_norm) {
+  return clip_norm > 0 ? std::min(1.0, clip_norm / (norm + 1e-6)) : 1;
+}
+
+// Each rank clips its own mean, and the clipped ones are put together.
+std::vector<RankPart> clipped_by_rank(std::vector<RankPart> parts, double clip_norm) {
+  for (RankPart& part : parts) {
+    const double norm = norm_of(part.sum) / part.weight;
+    for (at::Tensor& g : part.sum) g = g * clipping_factor(norm, clip_norm);
+  }
+  return parts;
+}
+
+/// Plain SGD, as the plain run does it.
+void sgd(const std::vector<at::Tensor>& parameters, const Gradients& gradients, double factor, double rate,
+         const VerifyWork& work, Mutation mutation) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor weights = parameters[i].detach();
+    at::Tensor step = gradients[i] * factor;
+    if (weights.dim() >= 2 || mutation == Mutation::decay_on_biases) {
+      step = step + weights * work.options.optimizer.weight_decay;
+    }
+    weights.sub_(step * rate);
+  }
+}
+
+double rate_of_step(const VerifyWork& work, int64_t step, Mutation mutation) {
+  if (!work.learning_rate) return work.options.optimizer.learning_rate;
+  return work.learning_rate(mutation == Mutation::late_learning_rate && step > 0 ? step - 1 : step);
+}
+
 }  // namespace
 
 Engine mutated_engine(Mutation mutation) {
@@ -89,16 +129,24 @@ Engine mutated_engine(Mutation mutation) {
         weight += parts.back().weight;
       }
       record.loss /= weight;
+      const bool by_rank = mutation == Mutation::clip_by_rank;
+      const auto clipped = by_rank ? clipped_by_rank(parts, work.options.clip_norm) : parts;
       for (size_t r = 0; r < models.size(); ++r) {
         const std::vector<at::Tensor> parameters = tensors_of(models[r]), old = tensors_of(stale[r]);
         record.weights_before.push_back(copies(parameters));
+        Gradients means, applied;
         for (size_t i = 0; i < parameters.size(); ++i) {
-          const at::Tensor g = combine(parts, i, r, work, mutation);
-          if (r == 0) record.gradients.push_back(g);
+          means.push_back(combine(parts, i, r, work, mutation));
+          applied.push_back(by_rank ? combine(clipped, i, r, work, mutation) : means[i]);
           old[i].detach().copy_(parameters[i].detach());
-          parameters[i].detach().sub_(g * work.options.optimizer.learning_rate);
         }
+        const double norm = norm_of(means);
+        if (r == 0) record.gradients = means;
+        if (work.options.clip_norm > 0) record.grad_norm = norm;
+        sgd(parameters, applied, by_rank ? 1 : clipping_factor(norm, work.options.clip_norm),
+            rate_of_step(work, step, mutation), work, mutation);
         record.weights_after.push_back(copies(parameters));
+        record.buffers_before.emplace_back();
         record.buffers.emplace_back();
       }
       on_step(record);

@@ -17,6 +17,9 @@ enum class Mutation {
   scaled_by_micro_batches,  // divided by the number of micro-batches once more
   stale_weights,            // gradients of the step before's weights
   other_initial_weights,    // the last rank starts from another seed
+  clip_by_rank,             // each rank clips its own gradient by its own norm
+  decay_on_biases,          // weight decay of every parameter
+  late_learning_rate,       // the rate of the step before
 };
 
 /// Plain SGD only (momentum 0).

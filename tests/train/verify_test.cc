@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include "support/mutated_engine.h"
@@ -67,6 +69,143 @@ TEST(Verify, PlantedMistakesAreCaughtAndNamed) {
     EXPECT_EQ(result.first_difference->parameter, e.parameter) << e.cause;
     EXPECT_EQ(result.first_difference->step, e.mutation == Mutation::other_initial_weights ? 0 : 1);
   }
+}
+
+// Clipping, decay and a rate that changes, at once.
+VerifyWork make_full_work(int64_t samples) {
+  VerifyWork work = make_work(samples);
+  work.options.clip_norm = 0.5;  // the first gradient's is several times as large
+  work.options.optimizer.weight_decay = 0.1;
+  work.learning_rate = [](int64_t step) { return 0.05 / static_cast<double>(step + 1); };
+  return work;
+}
+
+TEST(Verify, MistakesOfTheUpdateShowInTheWeights) {
+  const std::pair<Mutation, int64_t> expected[] = {
+      {Mutation::clip_by_rank, 1}, {Mutation::decay_on_biases, 1}, {Mutation::late_learning_rate, 2}};
+  for (const auto& [mutation, step] : expected) {
+    VerifyWork work = make_full_work(11);
+    work.ranks = 3;
+    const VerifyResult result = verify(work, at::kDouble, mutated_engine(mutation));
+    EXPECT_FALSE(result.equal) << static_cast<int>(mutation);
+    EXPECT_FALSE(result.bitwise) << static_cast<int>(mutation);
+    ASSERT_TRUE(result.first_difference) << static_cast<int>(mutation);
+    EXPECT_EQ(result.first_difference->what, "weights") << static_cast<int>(mutation);
+    EXPECT_EQ(result.first_difference->step, step) << static_cast<int>(mutation);
+    EXPECT_EQ(result.first_difference->likely_cause, "unknown");
+    EXPECT_EQ(result.first_difference->parameter,
+              mutation == Mutation::decay_on_biases ? "net.in.bias" : "net.in.weight");
+  }
+  const VerifyResult none = verify(make_full_work(11), at::kDouble, mutated_engine(Mutation::none));
+  EXPECT_TRUE(none.equal) << none.max_rel_diff;
+}
+
+TEST(Verify, AWrongNormIsNamed) {
+  const Engine engine = [](const VerifyWork& work, at::ScalarType dtype, const auto& on_step) {
+    run_engine(work, dtype, [&](const StepRecord& record) {
+      StepRecord changed = record;
+      changed.grad_norm *= 1 + 1e-8;
+      on_step(changed);
+    });
+  };
+  const VerifyResult result = verify(make_full_work(11), at::kDouble, engine);
+  ASSERT_TRUE(result.first_difference);
+  EXPECT_EQ(result.first_difference->what, "grad_norm");
+  EXPECT_EQ(result.first_difference->parameter, "");
+  EXPECT_NEAR(result.first_difference->factor, 1 + 1e-8, 1e-12);
+}
+
+TEST(Verify, TheEngineIsEqualWithClippingDecayAndRates) {
+  for (const WeightPlacement placement : {WeightPlacement::shared, WeightPlacement::replicated}) {
+    for (const auto kind : {Optimizer::Kind::sgd, Optimizer::Kind::adam, Optimizer::Kind::adamw}) {
+      for (const double clip_norm : {0.3, 1e6}) {
+        VerifyWork work = make_full_work(11);
+        work.ranks = 3;
+        work.micro_batches = 2;
+        work.options.weights = placement;
+        work.options.optimizer.kind = kind;
+        work.options.clip_norm = clip_norm;
+        const VerifyResult result = verify(work, at::kDouble);
+        EXPECT_TRUE(result.equal) << result.max_rel_diff << " " << clip_norm;
+        EXPECT_TRUE(result.bitwise) << clip_norm;
+      }
+    }
+  }
+}
+
+struct NormNet : torch::nn::Module {
+  torch::nn::Linear in{register_module("in", torch::nn::Linear(kInputs, 8))};
+  torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(8))};
+  torch::nn::Dropout dropout{register_module("dropout", torch::nn::Dropout(0.3))};
+  torch::nn::Linear out{register_module("out", torch::nn::Linear(8, 1))};
+  at::Tensor forward(const at::Tensor& x) { return out(dropout(norm(in(x).tanh()))); }
+};
+
+TEST(Verify, NoiseAndBatchStatisticsAreThoseOfThePlainRun) {
+  for (const WeightPlacement placement : {WeightPlacement::shared, WeightPlacement::replicated}) {
+    VerifyWork work = make_full_work(22);
+    work.layers = {layer<NormNet>("net")};
+    work.ranks = 3;
+    work.micro_batches = 2;
+    work.options.weights = placement;
+    work.options.batch_norm_group = 4;  // 6 groups, the last of 2
+    const VerifyResult result = verify(work, at::kDouble);
+    EXPECT_TRUE(result.equal) << result.max_rel_diff;
+    EXPECT_TRUE(result.bitwise);
+    EXPECT_EQ(result.buffers, 3 * 3 * 3) << "steps x ranks x buffers";
+  }
+}
+
+TEST(Verify, ChangedBuffersAreSeenByBothReferences) {
+  const Engine engine = [](const VerifyWork& work, at::ScalarType dtype, const auto& on_step) {
+    run_engine(work, dtype, [&](const StepRecord& record) {
+      StepRecord changed = record;
+      changed.buffers[1][0] = record.buffers[1][0] * (1 + 1e-5);
+      on_step(changed);
+    });
+  };
+  VerifyWork work = make_work(8);
+  work.layers = {layer<NormNet>("net")};
+  work.options.batch_norm_group = 4;
+  const VerifyResult result = verify(work, at::kDouble, engine);
+  EXPECT_FALSE(result.bitwise);
+  ASSERT_TRUE(result.first_difference);
+  EXPECT_EQ(result.first_difference->what, "buffers");
+  EXPECT_EQ(result.first_difference->parameter, "net.norm.running_mean");
+}
+
+TEST(Verify, Bf16IsOfTheBitwiseReferenceOnly) {
+  VerifyWork work = make_work(11);
+  work.options.bf16 = true;
+  std::vector<bool> seen;
+  const Engine engine = [&](const VerifyWork& given, at::ScalarType dtype, const auto& on_step) {
+    seen.push_back(given.options.bf16);
+    run_engine(given, dtype, on_step);
+  };
+  const VerifyResult result = verify(work, at::kDouble, engine);
+  EXPECT_EQ(seen, (std::vector<bool>{false, true}));
+  EXPECT_TRUE(result.equal) << result.max_rel_diff;
+  EXPECT_TRUE(result.bitwise);
+}
+
+// Every sample weighs nothing: no step, and the noise of the next one is that of the next one.
+TEST(Verify, ABatchOfWeightZeroIsNoStep) {
+  VerifyWork work = make_full_work(22);
+  work.layers = {layer<NormNet>("net")};
+  work.options.batch_norm_group = 4;
+  const auto batch = work.batch;
+  work.batch = [batch](int64_t step, Range part, at::ScalarType dtype) {
+    Batch weighted = batch(step, part, dtype);
+    weighted.weights = at::full({part.size()}, step == 1 ? 0.0 : 2.0, dtype);
+    return weighted;
+  };
+  work.loss = [](const Tensors& outputs, const Batch& b) {
+    const at::Tensor losses = (outputs[0] - b.target).square().squeeze(1) * b.weights;
+    return LossValue{losses.sum(), b.weights.sum().item<double>()};
+  };
+  const VerifyResult result = verify(work, at::kDouble);
+  EXPECT_TRUE(result.equal) << result.max_rel_diff;
+  EXPECT_TRUE(result.bitwise);
 }
 
 TEST(Verify, StaleWeightsAreNamedAtTheSecondStep) {

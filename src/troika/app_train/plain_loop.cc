@@ -9,6 +9,7 @@
 #include "troika/base/clock.h"
 #include "troika/base/progress.h"
 #include "troika/base/text.h"
+#include "troika/train/rate_schedule.h"
 #include "troika/train/scan_samples.h"
 #include "troika/train/verify.h"
 
@@ -40,7 +41,9 @@ PlainLoopReport run_plain_loop(const Workload& work, int threads) {
   Model model(work.layers, work.recipe.train.seed, work.dtype());
   std::vector<at::Tensor> parameters;
   for (const NamedTensor& named : model.parameters()) parameters.push_back(named.tensor);
-  PlainRun run(parameters, plain_optimizer(optimizer_of(work.recipe.train)));
+  PlainOptimizer optimizer = plain_optimizer(optimizer_of(work.recipe.train));
+  optimizer.clip_norm = work.recipe.train.clip_norm;
+  PlainRun run(parameters, optimizer);
   const auto source = open_training_source(work, 1);
   RowBuffer rows;
   Progress progress;
@@ -56,6 +59,7 @@ PlainLoopReport run_plain_loop(const Workload& work, int threads) {
     const StepPlace place = place_of_step(work, step);
     source->gather(0, place.epoch, place.positions, rows);
     const Batch batch = make_batch(work, rows);
+    run.set_learning_rate(learning_rate_at(work.recipe.train, step, work.total_steps()));
     const double loss = run.step([&] {
       const LossValue value = work.loss(model.forward(batch.inputs), batch);
       return value.sum / value.weight;

@@ -10,6 +10,7 @@
 #include "troika/base/error.h"
 #include "troika/base/progress.h"
 #include "troika/base/request.h"
+#include "troika/train/rate_schedule.h"
 
 namespace troika {
 namespace {
@@ -23,10 +24,12 @@ class StepRows {
   RowBuffer part(int64_t step, Range samples) {
     const std::lock_guard lock(mutex_);
     const RowBuffer& whole = rows_of(step);
+    const int64_t span = whole.rows / place_of_step(work_, step).positions.size();
+    const Range rows{samples.begin * span, samples.end * span};
     RowBuffer out;
-    out.rows = samples.size();
+    out.rows = rows.size();
     const auto slice = [&](const auto& from, auto& to, int64_t columns) {
-      to.assign(from.begin() + samples.begin * columns, from.begin() + samples.end * columns);
+      to.assign(from.begin() + rows.begin * columns, from.begin() + rows.end * columns);
     };
     slice(whole.floats, out.floats, work_.dataset.float_columns);
     slice(whole.ints, out.ints, work_.dataset.int_columns);
@@ -52,6 +55,10 @@ class StepRows {
 
 const char* name_of(at::ScalarType type) { return type == at::kDouble ? "float64" : "float32"; }
 
+const char* precision_of(const ReplicaOptions& options) {
+  return options.bf16 ? "bf16" : name_of(options.dtype);
+}
+
 std::string to_json(const VerifyResult& result, const Workload& work, const VerifyWork& verified,
                     at::ScalarType precision) {
   nlohmann::ordered_json json;
@@ -67,6 +74,7 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
   json["micro_batches"] = verified.micro_batches;
   json["weights"] = work.recipe.parallel.weights;
   json["precision"] = name_of(precision);
+  json["bitwise_precision"] = precision_of(verified.options);
   json["steps"] = verified.steps;
   json["exact"] = true;
   json["compared"] = {{"losses", result.losses},
@@ -94,8 +102,8 @@ std::string to_text(const VerifyResult& result, const Workload& work, const Veri
       result.equal && result.bitwise ? "equal" : "NOT EQUAL", verified.ranks, work.recipe.parallel.weights,
       verified.micro_batches, verified.micro_batches == 1 ? "" : "es", verified.steps, name_of(precision),
       result.equal ? "equal" : "not equal", result.max_rel_diff, result.tolerance,
-      name_of(verified.options.dtype), result.bitwise ? "equal bit for bit" : "not bit for bit",
-      result.losses, result.gradients, result.weights, result.buffers);
+      precision_of(verified.options), result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses,
+      result.gradients, result.weights, result.buffers);
   if (const auto& first = result.first_difference) {
     text += fmt::format("  first difference: step {}, {} {}: {:.6g} times the serial one; likely cause: {}\n",
                         first->step, first->what, first->parameter, first->factor, first->likely_cause);
@@ -142,13 +150,16 @@ VerifyWork verify_work(const Workload& work, int64_t steps) {
   out.steps = steps;
   out.batch_size = [&work](int64_t step) { return place_of_step(work, step).positions.size(); };
   out.batch = [&work, rows](int64_t step, Range samples, at::ScalarType dtype) {
-    Batch batch = make_batch(work, rows->part(step, samples));
+    Batch batch = make_batch(work, rows->part(step, samples), samples.begin);
     const auto convert = [dtype](at::Tensor& t) {
       if (t.is_floating_point()) t = t.to(dtype);
     };
     for (at::Tensor& input : batch.inputs) convert(input);
     convert(batch.target);
     return batch;
+  };
+  out.learning_rate = [train = work.recipe.train, steps = work.total_steps()](int64_t step) {
+    return learning_rate_at(train, step, steps);
   };
   return out;
 }

@@ -18,18 +18,28 @@ struct PlainOptimizer {
   double learning_rate = 0, weight_decay = 0, momentum = 0;
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double clip_norm = 0;  // torch's clip_grad_norm_ before each update; 0: none
 };
 
 class PlainRun {
  public:
-  /// `parameters` are leaves of the module that the loss is computed from.
+  /// `parameters` are leaves of the module that the loss is computed from. Weight decay is for those of two
+  /// dimensions and more.
   PlainRun(std::vector<at::Tensor> parameters, const PlainOptimizer& optimizer);
   ~PlainRun();
 
   /// Backward of the mean loss, then one optimizer step. Returns the loss.
   double step(const std::function<at::Tensor()>& mean_loss);
 
-  /// Of the last step; zeros for a parameter that the loss doesn't depend on.
+  /// The halves of a step. update() returns the norm of the gradient before clipping; 0 without clipping.
+  double backward(const std::function<at::Tensor()>& mean_loss);
+  double update();
+
+  /// From the next update on.
+  void set_learning_rate(double learning_rate);
+
+  /// Copies, of the last backward; after update() they are clipped. Zeros for a parameter that the loss
+  /// doesn't depend on.
   std::vector<at::Tensor> gradients() const;
 
   void set_weights(const std::vector<at::Tensor>& weights);

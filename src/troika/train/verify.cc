@@ -1,16 +1,15 @@
 #include "troika/train/verify.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "troika/base/error.h"
 #include "troika/parallel/micro_batched_reference.h"
-#include "troika/train/plain.h"
 #include "troika/train/verify_cause.h"
 #include "troika/train/verify_pieces.h"
+#include "troika/train/verify_plain.h"
 
 namespace troika {
 namespace {
@@ -35,13 +34,17 @@ double factor_of(const at::Tensor& x, const at::Tensor& y) {
 /// Compares one side's tensors with the other's, kind by kind, and keeps the first difference.
 class Comparison {
  public:
-  Comparison(VerifyResult& result, double tolerance, const std::vector<std::string>& names)
-      : result_(result), tolerance_(tolerance), names_(names) {}
+  Comparison(VerifyResult& result, double tolerance, const std::vector<std::string>& names,
+             const std::vector<std::string>& buffer_names)
+      : result_(result), tolerance_(tolerance), names_(names), buffer_names_(buffer_names) {}
 
   void loss(int64_t step, double x, double y) {
     ++result_.losses;
-    judge(step, "loss", "", at::scalar_tensor(x, at::kDouble), at::scalar_tensor(y, at::kDouble),
-          std::abs(y));
+    number(step, "loss", x, y);
+  }
+
+  void number(int64_t step, const std::string& what, double x, double y) {
+    judge(step, what, "", at::scalar_tensor(x, at::kDouble), at::scalar_tensor(y, at::kDouble), std::abs(y));
   }
 
   void tensors(int64_t step, const std::string& what, const std::vector<at::Tensor>& x,
@@ -50,8 +53,8 @@ class Comparison {
     double scale = 0;
     for (const at::Tensor& t : y) scale = std::max(scale, largest(t));
     for (size_t i = 0; i < x.size(); ++i) {
-      const std::string name = what == "buffers" ? fmt::format("buffer {}", i) : names_[i];
-      judge(step, what, name, x[i], y[i], std::max(largest(y[i]), 1e-3 * scale));
+      judge(step, what, (what == "buffers" ? buffer_names_ : names_)[i], x[i], y[i],
+            std::max(largest(y[i]), 1e-3 * scale));
     }
     (what == "gradients" ? result_.gradients
      : what == "weights" ? result_.weights
@@ -75,80 +78,8 @@ class Comparison {
 
   VerifyResult& result_;
   double tolerance_;
-  const std::vector<std::string>& names_;
+  const std::vector<std::string>&names_, &buffer_names_;
   std::optional<Difference> first_;
-};
-
-/// The plain run, and the pieces' own gradients by plain code when a cause is looked for.
-class PlainReference {
- public:
-  PlainReference(const VerifyWork& work, at::ScalarType dtype)
-      : work_(work),
-        dtype_(dtype),
-        model_(work.layers, work.options.seed, dtype),
-        run_(tensors_of(model_.parameters()), plain_optimizer(work.options.optimizer)) {
-    for (const NamedTensor& named : model_.parameters()) names.push_back(named.name);
-  }
-
-  double step(int64_t step, const std::vector<at::Tensor>& weights) {
-    run_.set_weights(weights);
-    const Batch batch = work_.batch(step, {0, work_.batch_size(step)}, dtype_);
-    return run_.step([&] {
-      const LossValue value = work_.loss(model_.forward(batch.inputs), batch);
-      return value.sum / value.weight;
-    });
-  }
-
-  std::vector<at::Tensor> gradients() const { return run_.gradients(); }
-  const std::vector<at::Tensor>& weights() const { return run_.parameters(); }
-  std::vector<at::Tensor> buffers() const { return tensors_of(model_.others()); }
-
-  /// The mean gradient of a step's batch at other weights.
-  std::vector<at::Tensor> gradients_at(int64_t step, const std::vector<at::Tensor>& weights) {
-    run_.set_weights(weights);
-    const Batch batch = work_.batch(step, {0, work_.batch_size(step)}, dtype_);
-    const LossValue value = work_.loss(model_.forward(batch.inputs), batch);
-    return plain_gradients(value.sum / value.weight, run_.parameters());
-  }
-
-  /// Per piece: the loss (index 0), then each parameter's gradient.
-  std::vector<PieceValues> pieces_at(int64_t step, const std::vector<at::Tensor>& weights) {
-    run_.set_weights(weights);
-    std::vector<PieceValues> out(1 + names.size());
-    for (int rank = 0; rank < work_.ranks; ++rank) {
-      for (PieceValues& values : out) {
-        values.sums.emplace_back();
-        values.weights.emplace_back();
-      }
-      for (const Batch& piece : pieces_of_rank(work_, step, rank, dtype_)) add_piece(piece, out);
-    }
-    return out;
-  }
-
-  std::vector<std::string> names;
-
- private:
-  void add_piece(const Batch& piece, std::vector<PieceValues>& out) {
-    std::vector<at::Tensor> values{at::scalar_tensor(0.0, at::kDouble)};
-    double weight = 0;
-    if (piece.samples > 0) {
-      const LossValue loss = work_.loss(model_.forward(piece.inputs), piece);
-      weight = loss.weight;
-      values[0] = loss.sum.detach();
-      for (at::Tensor& g : plain_gradients(loss.sum, run_.parameters())) values.push_back(g);
-    } else {
-      for (const at::Tensor& p : run_.parameters()) values.push_back(at::zeros_like(p.detach()));
-    }
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i].sums.back().push_back(values[i]);
-      out[i].weights.back().push_back(weight);
-    }
-  }
-
-  const VerifyWork& work_;
-  at::ScalarType dtype_;
-  Model model_;
-  PlainRun run_;
 };
 
 bool close(const at::Tensor& x, const at::Tensor& y, double tolerance) {
@@ -162,9 +93,9 @@ std::string find_cause(const Difference& first, const StepRecord& record,
   if (first.what == "loss") {
     return cause_from_pieces(at::scalar_tensor(record.loss, at::kDouble), pieces[0], tolerance);
   }
-  const auto at = std::find(plain.names.begin(), plain.names.end(), first.parameter);
-  if (at == plain.names.end()) return "unknown";
-  const auto i = static_cast<size_t>(at - plain.names.begin());
+  const auto at = std::find(plain.names().begin(), plain.names().end(), first.parameter);
+  if (at == plain.names().end()) return "unknown";
+  const auto i = static_cast<size_t>(at - plain.names().begin());
   if (first.what != "gradients") return "unknown";
   const std::string cause = cause_from_pieces(record.gradients[i], pieces[1 + i], tolerance);
   if (cause != "unknown") return cause;
@@ -192,14 +123,17 @@ void compare_initial_weights(const StepRecord& record, const std::vector<at::Ten
 std::optional<Difference> compare_with_plain(const VerifyWork& work, at::ScalarType precision,
                                              const Engine& engine, VerifyResult& result) {
   PlainReference plain(work, precision);
-  Comparison comparison(result, result.tolerance, plain.names);
+  const std::vector<std::string> buffer_names = plain.buffer_names();
+  Comparison comparison(result, result.tolerance, plain.names(), buffer_names);
   std::vector<at::Tensor> before_last;
   engine(work, precision, [&](const StepRecord& record) {
     const bool found_before = comparison.found();
     if (record.step == 1) compare_initial_weights(record, plain.weights(), comparison);
-    const double loss = plain.step(record.step - 1, record.weights_before[0]);
-    comparison.loss(record.step, record.loss, loss);
-    comparison.tensors(record.step, "gradients", record.gradients, plain.gradients());
+    const PlainReference::Step step =
+        plain.step(record.step - 1, record.weights_before[0], record.buffers_before[0]);
+    comparison.loss(record.step, record.loss, step.loss);
+    comparison.tensors(record.step, "gradients", record.gradients, step.gradients);
+    comparison.number(record.step, "grad_norm", record.grad_norm, step.grad_norm);
     for (const auto& weights : record.weights_after) {
       comparison.tensors(record.step, "weights", weights, plain.weights());
     }
@@ -220,22 +154,30 @@ std::optional<Difference> compare_with_plain(const VerifyWork& work, at::ScalarT
 std::optional<Difference> compare_with_micro_batched(const VerifyWork& work, const Engine& engine) {
   MicroBatchedReference reference(work.layers, work.options, work.ranks);
   std::vector<std::string> names;
+  std::vector<std::string> buffer_names;
   for (const NamedTensor& named : reference.parameters()) names.push_back(named.name);
+  for (const NamedTensor& named : reference.others()) buffer_names.push_back(named.name);
   VerifyResult differences;  // its maxima are not those of the plain comparison
-  Comparison comparison(differences, 0, names);
+  Comparison comparison(differences, 0, names, buffer_names);
   engine(work, work.options.dtype, [&](const StepRecord& record) {
     std::vector<std::vector<Batch>> pieces;
     for (int rank = 0; rank < work.ranks; ++rank) {
       pieces.push_back(pieces_of_rank(work, record.step - 1, rank, work.options.dtype));
     }
     reference.set_weights(record.weights_before[0]);
+    reference.set_others(record.buffers_before[0]);
+    if (work.learning_rate) reference.set_learning_rate(work.learning_rate(record.step - 1));
     at::Tensor gradients;
     const StepResult step = reference.step(pieces, work.loss, &gradients);
     comparison.loss(record.step, record.loss, step.loss);
     comparison.tensors(record.step, "gradients", record.gradients,
                        unflatten(gradients, reference.parameters()));
+    comparison.number(record.step, "grad_norm", record.grad_norm, step.grad_norm);
     for (const auto& weights : record.weights_after) {
       comparison.tensors(record.step, "weights", weights, tensors_of(reference.parameters()));
+    }
+    for (const auto& buffers : record.buffers) {
+      comparison.tensors(record.step, "buffers", buffers, tensors_of(reference.others()));
     }
   });
   return comparison.first();
@@ -269,7 +211,9 @@ PlainOptimizer plain_optimizer(const Optimizer& o) {
 VerifyResult verify(const VerifyWork& work, at::ScalarType precision, const Engine& engine) {
   VerifyResult result;
   result.tolerance = precision == at::kDouble ? 1e-10 : 1e-5;
-  const std::optional<Difference> from_plain = compare_with_plain(work, precision, engine, result);
+  VerifyWork exact = work;  // a plain run in bfloat16 would differ by its rounding
+  exact.options.bf16 = false;
+  const std::optional<Difference> from_plain = compare_with_plain(exact, precision, engine, result);
   const std::optional<Difference> from_pieces = compare_with_micro_batched(work, engine);
   result.equal = !from_plain;
   result.bitwise = !from_pieces;

@@ -26,17 +26,20 @@ struct VerifyWork {
   std::function<int64_t(int64_t step)> batch_size;
   /// Samples [begin, end) of that global batch, floating point inputs and targets as `dtype`.
   std::function<Batch(int64_t step, Range samples, at::ScalarType dtype)> batch;
+  /// Of a step's update; empty: options.optimizer's, always.
+  std::function<double(int64_t step)> learning_rate = {};
 };
 
-/// The same optimizer under torch's names.
+/// The same optimizer under torch's names, without clipping.
 PlainOptimizer plain_optimizer(const Optimizer& optimizer);
 
 /// What the engine made of one step. Outer index: rank.
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;
-  std::vector<std::vector<at::Tensor>> weights_before, weights_after, buffers;
-  std::vector<at::Tensor> gradients;  // the mean that was applied
+  double grad_norm = 0;
+  std::vector<std::vector<at::Tensor>> weights_before, weights_after, buffers_before, buffers;
+  std::vector<at::Tensor> gradients;  // their mean, before clipping
 };
 
 /// Runs the steps of `work` and hands over each one's record before the next begins.
@@ -47,12 +50,12 @@ using Engine = std::function<void(const VerifyWork& work, at::ScalarType dtype,
 void run_engine(const VerifyWork& work, at::ScalarType dtype,
                 const std::function<void(const StepRecord&)>& on_step);
 
-/// The first place that is not equal, in the order step, then loss, gradients, weights, buffers, in model
-/// order. Step 0 is before the first update: the initial weights.
+/// The first place that is not equal, in the order step, then loss, gradients, their norm if they are
+/// clipped, weights, buffers, in model order. Step 0 is before the first update: the initial weights.
 struct Difference {
   int64_t step = 0;
-  std::string what;       // loss | gradients | weights | buffers
-  std::string parameter;  // "" for the loss
+  std::string what;       // loss | gradients | grad_norm | weights | buffers
+  std::string parameter;  // "" for the loss and the norm
   double factor = 0;      // <x, y> / <y, y>: what the engine's value is a multiple of
   std::string likely_cause;
 };
@@ -65,7 +68,7 @@ struct VerifyResult {
   int64_t losses = 0, gradients = 0, weights = 0, buffers = 0;  // how many were compared
 };
 
-/// `precision` is that of the comparison with the plain run.
+/// `precision` is that of the comparison with the plain run, where products are never in bfloat16.
 VerifyResult verify(const VerifyWork& work, at::ScalarType precision, const Engine& engine = run_engine);
 
 }  // namespace troika

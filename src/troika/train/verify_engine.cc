@@ -1,5 +1,7 @@
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "troika/base/error.h"
 #include "troika/comm/rank_group.h"
 #include "troika/train/verify.h"
@@ -22,8 +24,11 @@ std::vector<at::Tensor> copies(const std::vector<NamedTensor>& tensors) {
 std::vector<Batch> pieces_of_rank(const VerifyWork& work, int64_t step, int rank, at::ScalarType dtype) {
   std::vector<Batch> pieces;
   const Range whole{0, work.batch_size(step)};
+  const int64_t unit = std::max<int64_t>(work.options.batch_norm_group, 1);
   for (int j = 0; j < work.micro_batches; ++j) {
-    pieces.push_back(work.batch(step, piece_of(whole, work.micro_batches, j, work.ranks, rank), dtype));
+    const Range samples = piece_of(whole, work.micro_batches, j, work.ranks, rank, unit);
+    pieces.push_back(work.batch(step, samples, dtype));
+    pieces.back().first_sample = samples.begin;
   }
   return pieces;
 }
@@ -48,6 +53,7 @@ void run_engine(const VerifyWork& work, at::ScalarType dtype,
   const auto ranks = static_cast<size_t>(work.ranks);
   record.weights_before.resize(ranks);
   record.weights_after.resize(ranks);
+  record.buffers_before.resize(ranks);
   record.buffers.resize(ranks);
   GroupOptions group;
   group.deadline_seconds = kDeadlineSeconds;
@@ -62,6 +68,8 @@ void run_engine(const VerifyWork& work, at::ScalarType dtype,
     probe.mean_gradients = &gradients;
     for (int64_t step = 0; step < work.steps; ++step) {
       record.weights_before[rank] = copies(replica.parameters());
+      record.buffers_before[rank] = copies(replica.others());
+      if (work.learning_rate) replica.set_learning_rate(work.learning_rate(step));
       communicator.barrier();  // no update before every rank has copied
       const StepResult result =
           replica.step(pieces_of_rank(work, step, communicator.rank(), dtype), work.loss, probe);
@@ -71,6 +79,7 @@ void run_engine(const VerifyWork& work, at::ScalarType dtype,
       if (rank == 0) {
         record.step = step + 1;
         record.loss = result.loss;
+        record.grad_norm = result.grad_norm;
         record.gradients = unflatten(gradients, replica.parameters());
         on_step(record);
       }
