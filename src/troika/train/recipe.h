@@ -24,7 +24,7 @@ struct SplitRecipe {
 struct DataRecipe {
   std::string path;                   // the dataset's folder; absolute once parsed
   std::vector<std::string> targets;   // one, or several numbers for a regression
-  std::vector<std::string> features;  // empty: every column but the targets and the time column
+  std::vector<std::string> features;  // empty: by default, as plan_features says (encoder.h)
   std::string time;                 // the column that orders the rows, for split.by = "time" and for windows
   std::vector<std::string> series;  // the columns that tell series apart
   int64_t window = 0;               // rows that a sample sees; 0: a row is a sample
@@ -89,8 +89,8 @@ struct Recipe {
 };
 
 /// Reads a recipe; `settings` are "key=value" with a dotted key and a TOML literal, and go before what the
-/// file says (train.steps replaces train.epochs and the other way round). A relative data.path is relative to
-/// the recipe's folder. Throws UsageError naming file, line and key for anything unknown (with the nearest
+/// file says (train.steps replaces train.epochs and the other way round). A relative path is relative to the
+/// recipe's folder. Throws UsageError naming file, line and key for anything unknown (with the nearest
 /// name), unused, of another type, out of range, or not in this version.
 Recipe parse_recipe(const Path& path, const std::vector<std::string>& settings = {});
 
