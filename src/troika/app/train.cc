@@ -1,4 +1,5 @@
 // troika train, verify, demo: their command lines. What they do is in app_train.
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -17,8 +18,6 @@ void add_recipe_options(CLI::App& command, Request& request) {
       ->type_name("KEY=VALUE")
       ->take_all()
       ->allow_extra_args(false);
-  command.add_option("--ranks", request.ranks, "Number of ranks; without --mesh all data-parallel")
-      ->check(CLI::Range(1, 4096));
   command.add_option("--mesh", request.mesh, "Degrees of parallelism: data=2,pipeline=1,tensor=1");
   command.add_option("--weights", request.weights, "One copy for all thread ranks, or one each")
       ->check(CLI::IsMember({"shared", "replicated"}));
@@ -37,6 +36,33 @@ void add_recipe_options(CLI::App& command, Request& request) {
 }
 
 template <typename Request>
+void add_ranks(CLI::App& command, Request& request, const char* what) {
+  command.add_option("--ranks", request.ranks, what)->check(CLI::Range(1, 4096));
+}
+
+/// "auto" stands for the keys that leave the choice to a trial.
+void add_ranks_or_auto(CLI::App& command, TrainRequest& request) {
+  const auto take = [&request](const std::string& text) {
+    request.ranks.reset();
+    if (text == "auto") {
+      request.settings.insert(request.settings.end(),
+                              {R"(parallel.ranks="auto")", R"(parallel.mesh="auto")"});
+      return;
+    }
+    int ranks = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+    if (error != std::errc() || end != text.data() + text.size() || ranks < 1 || ranks > 4096) {
+      throw CLI::ValidationError("--ranks", text + " is neither auto nor a number from 1 to 4096");
+    }
+    request.ranks = ranks;
+  };
+  command
+      .add_option_function<std::string>("--ranks", take,
+                                        "Number of ranks, or auto: the fastest in a short trial (default)")
+      ->type_name("N|auto");
+}
+
+template <typename Request>
 void call_plugin(const char* symbol, const Request& request) {
   const int status = plugin_function<int (*)(const Request&)>(symbol)(request);
   if (status != 0) throw ExitStatus{status};
@@ -49,6 +75,7 @@ void add_train(CLI::App& app) {
       app.add_subcommand("train", "Train a model, on one rank or many, with the same result");
   const auto request = std::make_shared<TrainRequest>();
   add_recipe_options(*command, *request);
+  add_ranks_or_auto(*command, *request);
   command->add_option("--run-dir", request->run_dir, "Where the run is kept (default: runs/NAME)")
       ->type_name("DIR");
   command->add_flag("--resume", request->resume, "Go on from the run's last checkpoint");
@@ -64,6 +91,7 @@ void add_verify(CLI::App& app) {
       app.add_subcommand("verify", "Prove that the parallel run equals the serial one, on your model");
   const auto request = std::make_shared<VerifyRequest>();
   add_recipe_options(*command, *request);
+  add_ranks(*command, *request, "Number of ranks; without --mesh all data-parallel");
   command->add_option("--steps", request->steps, "Steps to compare")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
@@ -88,8 +116,7 @@ void add_demo(CLI::App& app) {
   command->add_option("--output", request->output, "Folder for runs and the picture")
       ->required()
       ->type_name("DIR");
-  command->add_option("--ranks", request->ranks, "Ranks of the parallel run (default: all cores)")
-      ->check(CLI::Range(1, 4096));
+  add_ranks(*command, *request, "Ranks of the parallel run (default: all cores)");
   command->add_flag("--json", request->json,
                     "Print one JSON object on standard output, and nothing else there");
   command->footer(

@@ -1,37 +1,21 @@
 #include "troika/train/rank_loop.h"
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
-#include "troika/base/random.h"
 #include "troika/base/text.h"
+#include "troika/train/rate_schedule.h"
+#include "troika/train/run_log.h"
+#include "troika/train/step_pieces.h"
+#include "troika/train/weights_file.h"
 
 namespace troika::internal {
 namespace {
 
 constexpr int64_t kWarmUpSteps = 10;  // first touches of memory and kernels; not in samples_per_s
 constexpr int64_t kTracedStep = 20;   // of this process: late enough to be a usual one
-
-/// Intra-op threads of the calling thread, put back at the end: with one rank that is the caller's own
-/// thread.
-class ThreadCount {
- public:
-  explicit ThreadCount(int64_t threads) : before_(at::get_num_threads()) {
-    at::set_num_threads(static_cast<int>(threads));
-  }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-  ~ThreadCount() { at::set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 class RankLoop {
  public:
@@ -41,34 +25,49 @@ class RankLoop {
         comm_(communicator),
         lead_(communicator.rank() == 0),
         replica_(communicator, work_.layers, replica_options(work_)),
+        steps_(work_, run.source, communicator.size(), communicator.rank()),
+        log_(work_, run.dir, run.events, run.progress, run.start.step),
         at_(run.start) {
-    if (run.resumed != nullptr) replica_.load_state(run.resumed->tensors, at_.step);
+    if (run.resumed != nullptr) {
+      replica_.load_state(run.resumed->tensors, at_.step);
+    } else if (!work_.recipe.train.start_from.empty()) {
+      begin_with_given_weights();
+    }
     if (lead_) describe();
   }
 
   void run() {
     bool stop = false;
-    const int64_t first = at_.step;
-    while (!stop && at_.step < work_.total_steps() && !stopped_early()) {
+    const int64_t first = at_.step, total = work_.total_steps();
+    while (!stop && at_.step < total && !stopped_early()) {
       step(at_.step - first);
       const bool epoch_end = at_.step % work_.steps_per_epoch() == 0;
       if (epoch_end) end_epoch();
+      if (run_.validation != nullptr && (epoch_end || at_.step == total)) validate(epoch_end);
       stop = asked_to_stop();
-      const bool last = stop || at_.step == work_.total_steps() || stopped_early();
+      const bool last = stop || at_.step == total || stopped_early();
       const int64_t every = work_.recipe.train.checkpoint_every;
       if (lead_ && (epoch_end || last || (every > 0 && at_.step % every == 0))) save();
     }
-    finish(stop && at_.step < work_.total_steps() && !stopped_early());
+    const bool stopped = stop && at_.step < total && !stopped_early();
+    if (!stopped) finish();
+    if (lead_) report(!stopped);
+    if (comm_.size() > 1) comm_.barrier();  // shared weights live on rank 0: they must outlast the others
   }
 
  private:
+  void begin_with_given_weights();
+  void load_given(int64_t steps_done);
   void describe();
   void step(int64_t done_here);
-  void log(double loss, double samples, double seconds);
   void end_epoch();
+  void validate(bool epoch_end);
+  MetricSums evaluate(const Evaluator& evaluator, const char* what, int64_t round);
   bool asked_to_stop();
   void save();
-  void finish(bool stopped);
+  void take_best_weights();
+  void finish();
+  void report(bool finished);
 
   bool stopped_early() const {
     const int64_t patience = work_.recipe.train.early_stopping;
@@ -80,15 +79,33 @@ class RankLoop {
   Communicator& comm_;
   const bool lead_;
   Replica replica_;
-  TrainingState at_;  // the same on every rank: made of results that are
-  std::vector<RowBuffer> rows_;
-  std::vector<Batch> pieces_;
-  std::optional<MetricSums> validated_;                               // at at_.step
-  double window_loss_ = 0, window_samples_ = 0, window_seconds_ = 0;  // since the last line of the log
-  double counted_samples_ = 0, counted_seconds_ = 0;                  // after warm-up
+  StepPieces steps_;
+  RunLog log_;                                        // rank 0's
+  TrainingState at_;                                  // the same on every rank: made of results that are
+  std::optional<MetricSums> validated_, tested_;      // of the weights as they are now
+  double counted_samples_ = 0, counted_seconds_ = 0;  // after warm-up
   bool new_best_ = false;
   bool asked_ = false;
 };
+
+void RankLoop::begin_with_given_weights() {
+  const TrainRecipe& train = work_.recipe.train;
+  if (lead_) {
+    comm_.say("reading the weights to start from", 0);
+    run_.given = replica_.state();
+    start_state_from(train.start_from, train.start_fresh, run_.given);
+    run_.progress.line(fmt::format("weights: from {}", train.start_from));
+  }
+  load_given(0);
+}
+
+// One rank reads, so that there is one copy of what was read.
+void RankLoop::load_given(int64_t steps_done) {
+  if (comm_.size() > 1) comm_.barrier();
+  replica_.load_state(run_.given, steps_done);
+  if (comm_.size() > 1) comm_.barrier();
+  if (lead_) run_.given.clear();
+}
 
 void RankLoop::describe() {
   int64_t parameters = 0;
@@ -102,107 +119,93 @@ void RankLoop::describe() {
       with_commas(work_.recipe.train.batch), name_of(work_.loss_kind)));
   run_.progress.line(fmt::format("ranks: {} x {} thread{}{}, weights {}; {}", *parallel.ranks,
                                  *parallel.threads_per_rank, *parallel.threads_per_rank == 1 ? "" : "s",
-                                 work_.ranks_were_auto ? " (auto: one for each usable core)" : "",
-                                 parallel.weights, run_.source.memory_plan()));
+                                 work_.ranks_were_auto ? " (auto)" : "", parallel.weights,
+                                 run_.source.memory_plan()));
 }
 
 void RankLoop::step(int64_t done_here) {
   const auto start = Clock::now();
-  const StepPlace place = place_of_step(work_, at_.step);
-  const int64_t micro_batches = work_.recipe.parallel.micro_batches;
   const int64_t number = at_.step + 1;
   const bool traced =
       run_.options.record_trace && number == std::min(run_.start.step + kTracedStep, work_.total_steps());
-  std::vector<Span>* const spans = traced ? &run_.spans[static_cast<size_t>(comm_.rank())] : nullptr;
+  StepProbe probe;
   if (traced) {
     if (lead_) run_.trace_from = Clock::now();
     comm_.barrier();  // one zero for all
+    probe.spans = &run_.spans[static_cast<size_t>(comm_.rank())];
+    probe.spans_from = run_.trace_from;
   }
-  rows_.resize(static_cast<size_t>(micro_batches));
-  pieces_.clear();
-  for (int64_t j = 0; j < micro_batches; ++j) {
-    const auto load_start = Clock::now();
-    RowBuffer& rows = rows_[static_cast<size_t>(j)];
-    run_.source.gather(comm_.rank(), place.epoch,
-                       piece_of(place.positions, micro_batches, j, comm_.size(), comm_.rank()), rows);
-    pieces_.push_back(make_batch(work_, rows));
-    if (traced) {
-      spans->push_back({comm_.rank(),
-                        {Op::load, 0, static_cast<int>(j)},
-                        seconds_between(run_.trace_from, load_start),
-                        seconds_since(run_.trace_from)});
-    }
+  std::function<void(int64_t, Clock::time_point)> loaded;
+  if (traced) {
+    loaded = [&](int64_t micro_batch, Clock::time_point from) {
+      probe.spans->push_back({comm_.rank(),
+                              {Op::load, 0, static_cast<int>(micro_batch)},
+                              seconds_between(probe.spans_from, from),
+                              seconds_since(probe.spans_from)});
+    };
   }
-  // Keyed by the step, so that a resumed run draws the same noise.
-  if (work_.recipe.model.dropout > 0)
-    at::manual_seed(mix_keys(work_.recipe.train.seed, static_cast<uint64_t>(number)));
+  const std::vector<Batch>& pieces = steps_.of(at_.step, loaded);
   if (lead_ && done_here == 0) run_.report.seconds_to_first_step = seconds_between(run_.begin, start);
-  StepProbe probe;
-  probe.spans = spans;
-  probe.spans_from = run_.trace_from;
-  const StepResult result = replica_.step(pieces_, work_.loss, probe);
+  const double rate = learning_rate_at(work_.recipe.train, at_.step, work_.total_steps());
+  replica_.set_learning_rate(rate);
+  const double data_seconds = seconds_since(start);
+  const StepResult result = replica_.step(pieces, work_.loss, probe);
+  const int64_t samples = place_of_step(work_, at_.step).positions.size();
   at_.step = number;
   at_.epoch_loss += result.loss * result.weight;
   at_.epoch_weight += result.weight;
   validated_.reset();
   const double seconds = seconds_since(start);
   at_.seconds += seconds;
-  if (lead_) {
-    if (done_here >= std::min(kWarmUpSteps, (work_.total_steps() - run_.start.step) / 2)) {
-      counted_samples_ += result.weight;
-      counted_seconds_ += seconds;
-    }
-    log(result.loss, result.weight, seconds);
-    if (run_.options.on_step && !run_.options.on_step(number, result.loss)) asked_ = true;
+  if (!lead_) return;
+  if (done_here >= std::min(kWarmUpSteps, (work_.total_steps() - run_.start.step) / 2)) {
+    counted_samples_ += static_cast<double>(samples);
+    counted_seconds_ += seconds;
   }
-}
-
-void RankLoop::log(double loss, double samples, double seconds) {
-  window_loss_ += loss * samples;
-  window_samples_ += samples;
-  window_seconds_ += seconds;
-  const int64_t epoch = (at_.step - 1) / work_.steps_per_epoch() + 1;
-  const double rate = window_samples_ / window_seconds_;
-  if (run_.progress.due()) {
-    run_.progress.update(fmt::format("epoch {}  step {}  loss {:.4g}  {:.0f} samples/s", epoch,
-                                     with_commas(at_.step), window_loss_ / window_samples_, rate),
-                         static_cast<double>(at_.step - run_.start.step),
-                         static_cast<double>(work_.total_steps() - run_.start.step));
-  }
-  if (at_.step % work_.recipe.train.log_every != 0 && at_.step % work_.steps_per_epoch() != 0 &&
-      at_.step != work_.total_steps()) {
-    return;
-  }
-  const nlohmann::ordered_json line{{"step", at_.step},
-                                    {"epoch", epoch},
-                                    {"loss", loss},
-                                    {"samples_per_s", rate},
-                                    {"seconds", at_.seconds}};
-  run_.dir.append(line.dump());
-  window_loss_ = window_samples_ = window_seconds_ = 0;
+  log_.step({number, result.loss, samples, seconds, at_.seconds, data_seconds, result.waited_seconds, rate,
+             result.grad_norm});
+  if (run_.options.on_step && !run_.options.on_step(number, result.loss)) asked_ = true;
 }
 
 void RankLoop::end_epoch() {
-  at_.last_epoch_loss = at_.epoch_loss / at_.epoch_weight;
+  at_.last_epoch_loss = at_.epoch_weight > 0 ? at_.epoch_loss / at_.epoch_weight : 0;
   at_.epoch_loss = at_.epoch_weight = 0;
-  const int64_t epoch = at_.step / work_.steps_per_epoch();
-  std::string text = fmt::format("epoch {}: train loss {:.5g}", epoch, at_.last_epoch_loss);
-  if (run_.validation != nullptr) {
-    comm_.say("evaluating", at_.step);
-    validated_ = run_.validation->evaluate(comm_, replica_, at_.step);
-    const double loss = validated_->mean_loss();
-    new_best_ = loss < at_.best_validation;
-    at_.epochs_without_better = new_best_ ? 0 : at_.epochs_without_better + 1;
-    at_.best_validation = std::min(at_.best_validation, loss);
-    const Metrics metrics = validated_->metrics(work_.features);
-    text += fmt::format(", validation loss {:.5g}  {}", loss, to_string(metrics));
-    if (lead_) {
-      const nlohmann::ordered_json line{
-          {"step", at_.step}, {"epoch", epoch}, {"validation_loss", loss}, {"validation", to_json(metrics)}};
-      run_.dir.append(line.dump());
-    }
+  if (lead_ && run_.validation == nullptr) {
+    run_.progress.line(
+        fmt::format("epoch {}: train loss {:.5g}", at_.step / work_.steps_per_epoch(), at_.last_epoch_loss));
   }
-  if (lead_) run_.progress.line(text);
+}
+
+// At the end of every epoch, and of a run that ends within one: it has a best too, but that is no epoch
+// without a better one.
+void RankLoop::validate(bool epoch_end) {
+  validated_ = evaluate(*run_.validation, "validation", at_.step);
+  const double loss = validated_->mean_loss();
+  new_best_ = loss < at_.best_validation;
+  if (new_best_) {
+    at_.best_validation = loss;
+    at_.best_step = at_.step;
+    at_.epochs_without_better = 0;
+  } else if (epoch_end) {
+    ++at_.epochs_without_better;
+  }
+  if (!lead_) return;
+  const Metrics metrics = validated_->metrics(work_.features);
+  const int64_t epoch = (at_.step - 1) / work_.steps_per_epoch() + 1;
+  log_.validation(at_.step, epoch, loss, metrics);
+  const double train_loss = epoch_end ? at_.last_epoch_loss : at_.epoch_loss / at_.epoch_weight;
+  run_.progress.line(fmt::format("epoch {}: train loss {:.5g}, validation loss {:.5g}  {}{}", epoch,
+                                 train_loss, loss, to_string(metrics), new_best_ ? "  best" : ""));
+}
+
+MetricSums RankLoop::evaluate(const Evaluator& evaluator, const char* what, int64_t round) {
+  const auto start = Clock::now();
+  comm_.say(fmt::format("evaluating the {} rows", what), at_.step);
+  MetricSums sums = evaluator.evaluate(comm_, replica_, round, [&](int64_t done, int64_t total) {
+    if (lead_) log_.evaluating(what, at_.step, done, total);
+  });
+  if (lead_) log_.evaluated(seconds_since(start));
+  return sums;
 }
 
 bool RankLoop::asked_to_stop() {
@@ -213,24 +216,47 @@ bool RankLoop::asked_to_stop() {
 }
 
 void RankLoop::save() {
+  const auto start = Clock::now();
   comm_.say("writing a checkpoint", at_.step);
-  run_.dir.sync_log();
+  log_.sync();
   write_checkpoint(run_.dir.last(), {replica_.state(), to_metadata(work_, at_)});
   run_.dir.keep();
   if (new_best_) run_.dir.mark_best();
   new_best_ = false;
   comm_.say("after a checkpoint", at_.step);
+  log_.saved(seconds_since(start));
 }
 
-void RankLoop::finish(bool stopped) {
-  if (!stopped && run_.validation != nullptr && !validated_) {
-    validated_ = run_.validation->evaluate(comm_, replica_, at_.step);
+// What is reported and written at the end is the best by validation, if that isn't the last.
+void RankLoop::take_best_weights() {
+  if (at_.best_step == 0 || at_.best_step == at_.step) return;
+  if (lead_) {
+    comm_.say("reading the best weights", at_.step);
+    run_.given = read_checkpoint(run_.dir.best()).tensors;
   }
-  std::optional<MetricSums> tested;
-  if (!stopped && run_.test != nullptr) tested = run_.test->evaluate(comm_, replica_, at_.step);
-  if (!lead_) return;
+  load_given(at_.best_step);
+  validated_.reset();
+}
+
+void RankLoop::finish() {
+  if (run_.validation != nullptr) take_best_weights();
+  if (lead_) {
+    const int64_t step = at_.best_step > 0 && run_.validation != nullptr ? at_.best_step : at_.step;
+    run_.report.weights_step = step;
+    comm_.say("writing the weights", at_.step);
+    write_weights(run_.dir.model(), replica_.parameters(), replica_.others(),
+                  {{"step", std::to_string(step)}});
+  }
+  // Rounds of evaluation grow: at_.step is the one of the last step's.
+  if (run_.validation != nullptr && !validated_) {
+    validated_ = evaluate(*run_.validation, "validation", at_.step + 1);
+  }
+  if (run_.test != nullptr) tested_ = evaluate(*run_.test, "test", at_.step + 1);
+}
+
+void RankLoop::report(bool finished) {
   TrainReport& report = run_.report;
-  report.finished = !stopped;
+  report.finished = finished;
   report.steps = at_.step;
   report.train_loss =
       std::isnan(at_.last_epoch_loss) ? at_.epoch_loss / at_.epoch_weight : at_.last_epoch_loss;
@@ -238,7 +264,7 @@ void RankLoop::finish(bool stopped) {
     report.validation_loss = validated_->mean_loss();
     report.validation = validated_->metrics(work_.features);
   }
-  if (tested) report.test = tested->metrics(work_.features);
+  if (tested_) report.test = tested_->metrics(work_.features);
   report.samples_per_s = counted_seconds_ > 0 ? counted_samples_ / counted_seconds_ : 0;
 }
 

@@ -8,6 +8,7 @@
 #include "troika/comm/communicator.h"
 #include "troika/train/evaluate.h"
 #include "troika/train/run_dir.h"
+#include "troika/train/tensorboard.h"
 #include "troika/train/trainer.h"
 #include "troika/train/training_state.h"
 
@@ -18,6 +19,7 @@ struct Run {
   const Workload& work;
   const TrainOptions& options;
   RunDir& dir;
+  EventsFile& events;
   Progress& progress;
   BatchSource& source;
   const Evaluator* validation;  // null if there are no such rows
@@ -27,7 +29,8 @@ struct Run {
   Clock::time_point begin;  // of the whole call
   TrainReport& report;
   std::vector<std::vector<Span>>& spans;  // each rank writes its own entry
-  Clock::time_point trace_from;
+  Clock::time_point trace_from = {};
+  std::vector<NamedTensor> given = {};  // a state that rank 0 has read and every rank loads
 };
 
 /// Collective: every rank thread calls it with the same `run`.

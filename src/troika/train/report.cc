@@ -40,6 +40,12 @@ std::string report_json(const TrainReport& report) {
   json["schedule"] = "none";
   json["micro_batches"] = report.micro_batches;
   json["threads_per_rank"] = report.threads_per_rank;
+  json["auto"] = Json();
+  for (const LayoutRate& rate : report.tried) {
+    json["auto"].push_back({{"ranks", rate.layout.ranks},
+                            {"threads_per_rank", rate.layout.threads},
+                            {"samples_per_s", rate.samples_per_s}});
+  }
   json["peak_rss_bytes"] = report.peak_rss_bytes;
   json["predicted_bubble_rate"] = nullptr;
   json["measured_bubble_rate"] = nullptr;
@@ -49,6 +55,7 @@ std::string report_json(const TrainReport& report) {
                                  {"peak_bytes", nullptr}}});
   json["finished"] = report.finished;
   json["steps"] = report.steps;
+  json["weights_step"] = report.weights_step;
   json["run_dir"] = report.run_dir.string();
   return json.dump(2);
 }

@@ -11,21 +11,29 @@
 #include <span>
 
 #include "troika/base/error.h"
+#include "troika/train/tensorboard.h"
 
 namespace troika {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kRunFiles = {"recipe.toml", "features.json", "run.jsonl", "last.safetensors",
-                                  "best.safetensors"};
+constexpr std::array kRunFiles = {"recipe.toml",      "features.json",    "run.jsonl",
+                                  "last.safetensors", "best.safetensors", "model.safetensors"};
 constexpr const char* kLock = "lock";
 
-bool holds_run(const Path& folder) {
-  return std::ranges::any_of(kRunFiles, [&](const char* name) { return fs::exists(folder / name); });
+bool is_temporary(const Path& file) { return file.extension() == ".tmp"; }
+
+bool is_run_file(const Path& file) {
+  const std::string name = file.filename().string();
+  return std::ranges::count(kRunFiles, name) > 0 || is_events_file(name);
 }
 
-bool is_temporary(const Path& file) { return file.extension() == ".tmp"; }
+bool holds_run(const Path& folder) {
+  const fs::directory_iterator entries(folder);
+  return std::ranges::any_of(entries,
+                             [](const fs::directory_entry& entry) { return is_run_file(entry.path()); });
+}
 
 }  // namespace
 
@@ -55,7 +63,7 @@ RunDir::RunDir(Path folder, Mode mode) : folder_(std::move(folder)) {
     if (mode == Mode::overwrite) {
       for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
         const std::string file = entry.path().filename().string();
-        if (file == kLock || is_temporary(entry.path()) || std::ranges::count(kRunFiles, file)) continue;
+        if (file == kLock || is_temporary(entry.path()) || is_run_file(entry.path())) continue;
         if (!there) {
           fail_usage(
               "{} is no run directory: it holds {}; --overwrite replaces runs only. Choose another --run-dir",
@@ -64,6 +72,7 @@ RunDir::RunDir(Path folder, Mode mode) : folder_(std::move(folder)) {
       }
       remove_run_files();
     }
+    if (mode == Mode::resume) remove_temporaries();  // of a run that was killed while it wrote
     fresh_ = mode != Mode::resume;
     const int log = ::open(this->log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log < 0) fail("can't write {}: {}", this->log().string(), system_message(errno));
@@ -115,12 +124,23 @@ void RunDir::lock() {
   }
 }
 
-void RunDir::remove_run_files() {
+void RunDir::remove_temporaries() {
   std::error_code ignored;
-  for (const char* name : kRunFiles) fs::remove(folder_ / name, ignored);
+  std::vector<Path> found;  // first listed, then removed: a folder isn't changed while it is walked through
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
-    if (is_temporary(entry.path())) fs::remove(entry.path(), ignored);
+    if (is_temporary(entry.path())) found.push_back(entry.path());
   }
+  for (const Path& file : found) fs::remove(file, ignored);
+}
+
+void RunDir::remove_run_files() {
+  remove_temporaries();
+  std::error_code ignored;
+  std::vector<Path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
+    if (is_run_file(entry.path())) found.push_back(entry.path());
+  }
+  for (const Path& file : found) fs::remove(file, ignored);
 }
 
 void RunDir::append(const std::string& line) {
@@ -141,6 +161,7 @@ void RunDir::truncate_log(int64_t step) {
   if (::ftruncate(log_file_.get(), static_cast<off_t>(keep)) != 0) {
     fail("can't shorten {}: {}", log().string(), system_message(errno));
   }
+  truncate_events(folder_, step);
 }
 
 void RunDir::mark_best() {

@@ -1,5 +1,6 @@
-// A run's directory: recipe.toml as used, features.json, run.jsonl, last.safetensors and best.safetensors.
-// One run at a time: a lock that ends with the process. Belongs to one thread.
+// A run's directory: recipe.toml as used, features.json, run.jsonl, TensorBoard's events, last.safetensors,
+// best.safetensors and model.safetensors. One run at a time: a lock that ends with the process. Belongs to
+// one thread.
 #pragma once
 
 #include <optional>
@@ -31,18 +32,20 @@ class RunDir {
   Path log() const { return folder_ / "run.jsonl"; }
   Path last() const { return folder_ / "last.safetensors"; }
   Path best() const { return folder_ / "best.safetensors"; }
+  Path model() const { return folder_ / "model.safetensors"; }
 
   /// Appends one line to run.jsonl.
   void append(const std::string& line);
   /// Puts run.jsonl on disk.
   void sync_log();
-  /// Removes the lines of run.jsonl after `step`, and a last one that was cut short.
+  /// Removes the lines of run.jsonl and the events after `step`, and a last one that was cut short.
   void truncate_log(int64_t step);
   /// Makes best.safetensors the same file as last.safetensors is now.
   void mark_best();
 
  private:
   void lock();
+  void remove_temporaries();
   void remove_run_files();
 
   Path folder_;

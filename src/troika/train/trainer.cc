@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "troika/base/cpu.h"
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
 #include "troika/base/memory.h"
@@ -42,9 +43,65 @@ void describe_data(const Workload& work, Progress& progress) {
                       : fmt::format("; left out, all null: {}", fmt::join(work.features.left_out, ", "))));
 }
 
-std::unique_ptr<Evaluator> evaluator(const Workload& work, const RowSet& rows) {
-  if (rows.count() == 0) return nullptr;
-  return std::make_unique<Evaluator>(work, rows, work.ranks());
+/// The rows of a run, open for its ranks.
+struct Opened {
+  explicit Opened(const Workload& work) : source(open_training_source(work, work.ranks())) {
+    const auto evaluator = [&work](const RowSet& rows) {
+      return rows.count() == 0 ? nullptr : std::make_unique<Evaluator>(work, rows, work.ranks());
+    };
+    validation = evaluator(work.split.validation);
+    test = evaluator(work.split.test);
+  }
+  std::unique_ptr<BatchSource> source;
+  std::unique_ptr<Evaluator> validation, test;  // null if there are no such rows
+};
+
+void set_layout(ParallelRecipe& parallel, const Layout& layout) {
+  parallel.ranks = layout.ranks;
+  parallel.mesh = Mesh{static_cast<int>(layout.ranks), 1, 1};
+  parallel.threads_per_rank = layout.threads;
+}
+
+/// What can't come true, said before anything is written.
+void require_sense(const Workload& work, const TrainOptions& options) {
+  const TrainRecipe& train = work.recipe.train;
+  if (train.early_stopping > 0 && work.split.validation.count() == 0) {
+    fail_usage(
+        "train.early_stopping = {} needs validation rows, and data.split keeps none; set "
+        "data.split.validation, or early_stopping = 0",
+        train.early_stopping);
+  }
+  if (!options.overwrite || train.start_from.empty()) return;
+  const Path folder = std::filesystem::weakly_canonical(options.run_dir);
+  const Path given = std::filesystem::weakly_canonical(train.start_from);
+  if (given == folder || given.parent_path() == folder) {
+    fail_usage("train.start_from is {}, which --overwrite would remove first; choose another --run-dir",
+               train.start_from);
+  }
+}
+
+/// Decides ranks and threads by trial. False if Ctrl-C ended it.
+bool choose_layout(Workload& work, const ParallelRecipe& asked, const TrainOptions& options,
+                   Progress& progress, TrainReport& report) {
+  const TrialResult trial = try_layouts(work, asked, usable_cores(), progress, options.trial);
+  if (trial.interrupted) return false;
+  if (!trial.rates.empty()) progress.line(trial_table(trial));
+  progress.line(fmt::format("auto: {} ({})", to_string(trial.chosen), trial.reason));
+  set_layout(work.recipe.parallel, trial.chosen);
+  report.tried = trial.rates;
+  return true;
+}
+
+/// Between a checkpoint and its copy as the best one the run may have been killed.
+void restore_best(RunDir& dir, TrainingState& state, Progress& progress) {
+  if (state.best_step == 0) return;
+  if (state.best_step == state.step) {
+    dir.mark_best();
+  } else if (!std::filesystem::exists(dir.best())) {
+    progress.line(fmt::format("{} is missing: the best is looked for anew", dir.best().string()));
+    state.best_step = 0;
+    state.best_validation = std::numeric_limits<double>::infinity();
+  }
 }
 
 Trace gathered(const std::vector<std::vector<Span>>& spans) {
@@ -86,48 +143,81 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   Recipe wanted = recipe;
   if (options.resume) {
     dir.emplace(options.run_dir, RunDir::Mode::resume);
-    if (!std::filesystem::exists(dir->recipe())) {
+    const bool decided = std::filesystem::exists(dir->recipe());
+    if (!decided && std::filesystem::exists(dir->last())) {
       fail("{} is missing, so the run can't be resumed; start again with --overwrite",
            dir->recipe().string());
     }
-    const Recipe before = parse_recipe(dir->recipe());
-    require_same_run(before, recipe, dir->recipe());
-    wanted = with_choices_of(before, recipe);
+    if (decided) {  // else it was killed before it wrote anything
+      const Recipe before = parse_recipe(dir->recipe());
+      require_same_run(before, recipe, dir->recipe());
+      wanted = with_choices_of(before, recipe);
+    }
   }
-  const Workload work = prepare(wanted);
+  const ParallelRecipe asked = wanted.parallel;
+  const bool automatic = !asked.ranks && !asked.mesh;
+  if (automatic) set_layout(wanted.parallel, {1, asked.threads_per_rank.value_or(1)});
+  Workload work = prepare(wanted);
+  work.ranks_were_auto = automatic;
+  require_sense(work, options);
   describe_data(work, progress);
-  const std::unique_ptr<BatchSource> source = open_training_source(work, work.ranks());
-  const std::unique_ptr<Evaluator> validation = evaluator(work, work.split.validation);
-  const std::unique_ptr<Evaluator> test = evaluator(work, work.split.test);
+  std::unique_ptr<Opened> opened = std::make_unique<Opened>(work);
   TrainReport report;
   report.seconds_between_rows = seconds_between_rows(work.dataset, work.features.windows);
   const std::optional<int64_t> season =
       choose_season(work.recipe.data, work.features.windows, report.seconds_between_rows);
   report.baselines = measure_baselines(work.features, work.dataset, work.split, season);
   if (const std::string text = to_beat(report.baselines); !text.empty()) progress.line(text);
+  if (!dir) dir.emplace(options.run_dir, options.overwrite ? RunDir::Mode::overwrite : RunDir::Mode::fresh);
+
+  report.run_dir = dir->folder();
+  const bool begun = std::filesystem::exists(dir->last());
+  if (automatic) {
+    // Written before the trial, so that a run that ends in it can be resumed too.
+    Recipe undecided = work.recipe;
+    undecided.parallel = asked;
+    write_whole(dir->recipe(), to_toml(undecided));
+    opened.reset();  // it may hold much memory, and was opened to see that it can be
+    if (!choose_layout(work, asked, options, progress, report)) {
+      dir->keep();
+      report.seconds = seconds_since(begin);
+      return report;
+    }
+    opened = std::make_unique<Opened>(work);
+  }
   std::optional<Checkpoint> resumed;
   TrainingState start;
-  if (!dir) dir.emplace(options.run_dir, options.overwrite ? RunDir::Mode::overwrite : RunDir::Mode::fresh);
-  if (options.resume && std::filesystem::exists(dir->last())) {
+  if (begun) {
     resumed = read_checkpoint(dir->last());
     start = from_metadata(work, *resumed, dir->last());
     progress.line(fmt::format("resuming {} after step {}", dir->folder().string(), with_commas(start.step)));
+    restore_best(*dir, start, progress);
   } else if (options.resume) {
     progress.line(
         fmt::format("{} has no checkpoint yet: starting from the first step", dir->folder().string()));
   }
   dir->truncate_log(start.step);
+  EventsFile events(dir->folder(), start.step);
   write_whole(dir->recipe(), to_toml(work.recipe));
   write_whole(dir->features(), to_json(work.features));
 
-  report.run_dir = dir->folder();
   report.mesh = *work.recipe.parallel.mesh;
   report.micro_batches = work.recipe.parallel.micro_batches;
   report.threads_per_rank = *work.recipe.parallel.threads_per_rank;
   std::vector<std::vector<Span>> spans(static_cast<size_t>(work.ranks()));
-  internal::Run run{
-      work,  options, *dir,   progress, *source, validation.get(), test.get(), resumed ? &*resumed : nullptr,
-      start, begin,   report, spans,    {}};
+  internal::Run run{work,
+                    options,
+                    *dir,
+                    events,
+                    progress,
+                    *opened->source,
+                    opened->validation.get(),
+                    opened->test.get(),
+                    resumed ? &*resumed : nullptr,
+                    start,
+                    begin,
+                    report,
+                    spans};
   run_ranks(run);
 
   report.trace = gathered(spans);

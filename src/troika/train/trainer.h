@@ -11,6 +11,7 @@
 #include "troika/train/baseline.h"
 #include "troika/train/metrics.h"
 #include "troika/train/recipe.h"
+#include "troika/train/trial.h"
 
 namespace troika {
 
@@ -19,6 +20,7 @@ struct TrainOptions {
   bool resume = false;
   bool overwrite = false;
   bool quiet = false;         // no progress
+  TrialLimits trial;          // of ranks = "auto"
   bool record_trace = false;  // one step into TrainReport::trace
   /// Called on rank 0's thread after every step with its number (from 1) and loss; returning false stops the
   /// run as Ctrl-C does.
@@ -32,9 +34,10 @@ struct StageReport {
 
 /// Everything `train --json` says.
 struct TrainReport {
-  bool finished = false;  // false: stopped by Ctrl-C, can be resumed
-  int64_t steps = 0;      // done in all
-  double train_loss = 0;  // mean over the last whole epoch, or over the one under way if there was none
+  bool finished = false;     // false: stopped by Ctrl-C, can be resumed
+  int64_t steps = 0;         // done in all
+  int64_t weights_step = 0;  // of the weights that are reported and written: the best by validation, or last
+  double train_loss = 0;     // mean over the last whole epoch, or over the one under way if there was none
   std::optional<double> validation_loss;
   std::optional<Metrics> validation, test;
   std::vector<Baseline> baselines;   // on the same rows
@@ -46,6 +49,7 @@ struct TrainReport {
   Mesh mesh;
   int64_t micro_batches = 1;
   int64_t threads_per_rank = 1;
+  std::vector<LayoutRate> tried;  // what `ranks = "auto"` measured; empty if it didn't
   StageReport stage;
   Trace trace;  // of one step after warm-up, if asked for
   Path run_dir;

@@ -37,8 +37,12 @@ std::map<std::string, std::string> keys_of(const Recipe& recipe) {
 
 bool may_change(const std::string& key) {
   static constexpr const char* kFree[] = {
-      "train.epochs",         "train.steps",         "train.log_every",    "train.checkpoint_every",
-      "train.early_stopping", "train.learning_rate", "train.weight_decay", "data.path"};
+      // How long and how often.
+      "train.epochs", "train.steps", "train.log_every", "train.checkpoint_every", "train.early_stopping",
+      // How large the steps are: nothing that is kept depends on it.
+      "train.learning_rate", "train.rate_schedule", "train.warmup", "train.weight_decay", "train.clip_norm",
+      // What is only reported, and where the dataset lies, which its fingerprint tells.
+      "data.season", "data.path"};
   return key.starts_with("parallel.") || std::ranges::count(kFree, key) > 0;
 }
 
@@ -58,6 +62,7 @@ std::map<std::string, std::string> to_metadata(const Workload& work, const Train
                   {"epoch_weight", exact(state.epoch_weight)},
                   {"last_epoch_loss", exact(state.last_epoch_loss)},
                   {"best_validation", exact(state.best_validation)},
+                  {"best_step", state.best_step},
                   {"epochs_without_better", state.epochs_without_better},
                   {"seconds", exact(state.seconds)}};
   return {{kKey, json.dump()}, {"format", "pt"}};
@@ -92,6 +97,7 @@ TrainingState from_metadata(const Workload& work, const Checkpoint& checkpoint, 
     state.epoch_weight = number("epoch_weight");
     state.last_epoch_loss = number("last_epoch_loss");
     state.best_validation = number("best_validation");
+    state.best_step = json.at("best_step").get<int64_t>();
     state.epochs_without_better = json.at("epochs_without_better").get<int64_t>();
     state.seconds = number("seconds");
   } catch (const Error&) {
@@ -99,7 +105,9 @@ TrainingState from_metadata(const Workload& work, const Checkpoint& checkpoint, 
   } catch (const std::exception& error) {
     fail("{}: its metadata can't be read: {}", file, error.what());
   }
-  if (state.step < 0) fail("{}: its metadata says step {}", file, state.step);
+  if (state.step < 0 || state.best_step < 0 || state.best_step > state.step) {
+    fail("{}: its metadata says step {}, the best at step {}", file, state.step, state.best_step);
+  }
   return state;
 }
 

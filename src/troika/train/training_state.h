@@ -17,6 +17,7 @@ struct TrainingState {
   double epoch_weight = 0;
   double last_epoch_loss = std::numeric_limits<double>::quiet_NaN();  // mean of the last whole epoch
   double best_validation = std::numeric_limits<double>::infinity();
+  int64_t best_step = 0;  // whose weights had it; 0: none yet
   int64_t epochs_without_better = 0;
   double seconds = 0;  // spent so far, over all parts of the run
   bool operator==(const TrainingState&) const = default;
@@ -30,7 +31,8 @@ std::map<std::string, std::string> to_metadata(const Workload& work, const Train
 TrainingState from_metadata(const Workload& work, const Checkpoint& checkpoint, const Path& path);
 
 /// Throws UsageError naming every key in which the recipe of a run and the one to go on with differ, other
-/// than those that may change: how long, how often, the learning rate, and everything of [parallel].
+/// than those that may change: how long, how often, how large the steps are, what is reported, and everything
+/// of [parallel].
 void require_same_run(const Recipe& run, const Recipe& now, const Path& run_recipe);
 
 }  // namespace troika

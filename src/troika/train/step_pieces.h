@@ -1,0 +1,45 @@
+// The pieces of a training step that one rank computes: read, dealt out and encoded. Shared by the training
+// run and the trial before it, so that the trial does what the run will do. Threading: an object belongs to
+// one rank's thread.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "troika/train/workload.h"
+
+namespace troika::internal {
+
+class StepPieces {
+ public:
+  /// Both must outlive it; `source` has a reader for every rank.
+  StepPieces(const Workload& work, BatchSource& source, int ranks, int rank)
+      : work_(work), source_(source), ranks_(ranks), rank_(rank) {}
+
+  /// The pieces of step `step` (from 0), in order of micro-batches; valid until the next call. `loaded` hears
+  /// of each one with the time when its loading began.
+  const std::vector<Batch>& of(
+      int64_t step, const std::function<void(int64_t micro_batch, Clock::time_point)>& loaded = {});
+
+ private:
+  const Workload& work_;
+  BatchSource& source_;
+  const int ranks_, rank_;
+  std::vector<RowBuffer> rows_;  // kept, so that memory is touched once
+  std::vector<Batch> pieces_;
+};
+
+/// Intra-op threads of the calling thread, put back at the end: with one rank that is the caller's own
+/// thread.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int64_t threads);
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+  ~ThreadCount();
+
+ private:
+  int before_;
+};
+
+}  // namespace troika::internal
