@@ -34,6 +34,11 @@ void count_out(void* memory) {
 
 void* operator new(size_t size) { return count_in(std::malloc(size)); }
 void* operator new[](size_t size) { return count_in(std::malloc(size)); }
+// What std::stable_sort takes; without it, memory of the library's would be given back to ours.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  void* const memory = std::malloc(size);
+  return memory == nullptr ? nullptr : count_in(memory);
+}
 void operator delete(void* memory) noexcept { count_out(memory); }
 void operator delete[](void* memory) noexcept { count_out(memory); }
 void operator delete(void* memory, size_t) noexcept { count_out(memory); }

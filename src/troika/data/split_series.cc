@@ -1,10 +1,9 @@
 #include "troika/data/split_series.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
+#include <tuple>
 
 #include "troika/base/error.h"
 #include "troika/base/random.h"
@@ -127,8 +126,8 @@ std::vector<int> deal_series(const std::vector<SeriesSize>& series, const SplitO
     items += series[k].items;
     if (series[k].items > 0) left.push_back(k);
   }
-  std::stable_sort(left.begin(), left.end(), [&](size_t a, size_t b) {
-    return std::pair(series[a].hash, series[a].items) < std::pair(series[b].hash, series[b].items);
+  std::sort(left.begin(), left.end(), [&](size_t a, size_t b) {
+    return std::tuple(series[a].hash, series[a].items, a) < std::tuple(series[b].hash, series[b].items, b);
   });
   size_t parts_after = 1;  // train, and what else comes after the part at hand
   for (const size_t part : {1, 2}) parts_after += share_of(options, part) > 0 ? 1 : 0;
