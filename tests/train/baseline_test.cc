@@ -171,11 +171,11 @@ TEST_F(BaselineTest, OfClassesInWindows) {
   FeaturePlan p = plan(2, 1);
   p.kind = TargetKind::binary;
   p.targets[0] = {"f1", Storage::floats, 1, 0, 1, {"false", "true"}};
-  // Training windows at 0 and 1 end in rows 2 and 3: one of each class, so the first wins.
-  const auto found = measure_baselines(p, dataset, split(8, {2, 3, 4, 5}, {}, {0, 1}), 2);
-  EXPECT_EQ(found[0].what, "most frequent class of the training rows, false");
-  EXPECT_NEAR((*found[0].validation)["log_loss"], std::log(2), 1e-12);
-  EXPECT_EQ((*found[0].validation)["accuracy"], 0.25);
+  // Training windows at 0 and 3 have their answers in rows 2 and 5: true twice, and one more of each.
+  const auto found = measure_baselines(p, dataset, split(8, {2, 3, 4, 5}, {}, {0, 3}), 2);
+  EXPECT_EQ(found[0].what, "most frequent class of the training rows, true");
+  EXPECT_NEAR((*found[0].validation)["log_loss"], -(3 * std::log(0.75) + std::log(0.25)) / 4, 1e-12);
+  EXPECT_EQ((*found[0].validation)["accuracy"], 0.75);
   EXPECT_EQ((*found[1].validation)["accuracy"], 0.5);  // 0 1 1 1 for 1 1 1 0
   EXPECT_NEAR((*found[1].validation)["f1"], 2.0 / 3, 1e-15);
   EXPECT_EQ((*found[2].validation)["accuracy"], 0.5);  // 1 0 1 1 for 1 1 1 0

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
+
+#include "troika/train/trainer.h"
 
 namespace troika {
 namespace {
@@ -99,6 +102,26 @@ TEST(MetricsText, AModelWhoseErrorIsNoNumberIsWorse) {
   const MetricsReport report{errors(1, kNone, kNone, kNone), {}, {{"mean", "x", errors(1, 2, 2, 0), {}}}, 0};
   EXPECT_NE(metrics_text(report).find("rmse nan against 2"), std::string::npos);
   EXPECT_EQ(metrics_text({}), "");
+}
+
+TEST(ReportJson, TheStrongestBaselineAndAll) {
+  TrainReport report;
+  report.validation = errors(8, 1, 1, kNone);
+  report.baselines = {{"mean", "the mean", errors(8, 2, 2, 0), errors(9, 5, 5, 0)},
+                      {"persistence", "the last", errors(8, 7, 7, 0), errors(9, 3, 3, 0)}};
+  const nlohmann::json metrics = nlohmann::json::parse(report_json(report))["metrics"];
+  EXPECT_EQ(metrics["validation"]["rmse"], 1);
+  EXPECT_TRUE(metrics["validation"]["r2"].is_null());
+  EXPECT_TRUE(metrics["test"].is_null());
+  EXPECT_EQ(metrics["baseline"]["name"], "persistence");
+  EXPECT_EQ(metrics["baseline"]["predicts"], "the last");
+  EXPECT_EQ(metrics["baseline"]["rmse"], 3) << "of the test rows";
+  ASSERT_EQ(metrics["baselines"].size(), 2U);
+  EXPECT_EQ(metrics["baselines"][0]["name"], "mean");
+  EXPECT_EQ(metrics["baselines"][0]["validation"]["rmse"], 2);
+  EXPECT_EQ(metrics["baselines"][1]["test"]["samples"], 9);
+  report.baselines.clear();
+  EXPECT_TRUE(nlohmann::json::parse(report_json(report))["metrics"]["baseline"].is_null());
 }
 
 TEST(StepLabel, InTheLargestUnitThatIsWhole) {
