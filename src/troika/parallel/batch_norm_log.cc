@@ -32,6 +32,11 @@ std::string plural(int64_t count, const char* one, const char* more) {
   return fmt::format("{} {}", count, count == 1 ? one : more);
 }
 
+void refuse_negative(int64_t group) {
+  if (group < 0)
+    fail_usage("batch_norm_group is {}; expected 0 (the whole batch) or a number of samples", group);
+}
+
 // As torch does it for contiguous inputs: products in the buffer's precision, the variance added in float64.
 template <typename Number>
 void move_mean(Number* running, const std::vector<double>& mean, double momentum) {
@@ -61,8 +66,7 @@ constexpr size_t kHeader = 8;  // numbers of a record before its mean and varian
 
 void check_batch_norm_group(const std::string& layer, int64_t batch, int64_t group, int ranks,
                             int64_t micro_batches) {
-  if (group < 0)
-    fail_usage("batch_norm_group is {}; expected 0 (the whole batch) or a number of samples", group);
+  refuse_negative(group);
   const int64_t size = group == 0 ? batch : std::min(group, batch);
   const int64_t pieces = ranks * micro_batches;
   if (size == 0 || groups_of(batch, size) >= pieces) return;
@@ -80,6 +84,7 @@ void check_batch_norm_group(const std::string& layer, int64_t batch, int64_t gro
 }
 
 void check_batch_norm_pieces(const std::string& layer, std::span<const Batch> pieces, int64_t group) {
+  refuse_negative(group);
   int64_t begin = 0;  // where the next piece may start
   for (const Batch& piece : pieces) {
     if (piece.samples == 0) continue;
