@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
+
 #include "support/error_of.h"
 #include "support/small_models.h"
 #include "troika/comm/rank_group.h"
@@ -263,8 +265,9 @@ TEST_P(Dropout, IsThatOfTheSerialRun) {
   at::set_num_threads(1);
   const int ranks = GetParam();
   for (const SmallModel& model : noisy_models()) {
-    for (const int micro_batches : {1, 2, 3}) {
-      for (const int64_t batch : {4 * ranks * micro_batches, 8 * ranks * micro_batches, 4, 13}) {
+    for (const auto& [micro_batches, batches] : std::map<int, std::vector<int64_t>>{
+             {1, {4 * ranks, 13}}, {2, {16 * ranks, 4}}, {3, {12 * ranks, 13}}}) {
+      for (const int64_t batch : batches) {
         Case c{model, ranks, micro_batches, batch, {}};
         c.options.optimizer.kind = Optimizer::Kind::sgd;
         c.options.optimizer.learning_rate = 0.05;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "troika/base/error.h"
 #include "troika/base/random.h"
 #include "troika/parallel/model.h"
 #include "troika/parallel/noise_mask.h"
@@ -120,6 +121,34 @@ TEST(KeyedDropout, TypesProbabilitiesAndErrorsAreTorchs) {
   for (const double p : {-0.1, 1.1, std::nan("")}) EXPECT_THROW(with_step(ones, p), c10::Error) << p;
   EXPECT_THROW(with_step(ones.to(torch::kLong), 0.5), c10::Error);
   EXPECT_TRUE(torch::equal(with_step(ones.t().contiguous().t(), 0.75), mask)) << "whatever the strides";
+}
+
+// Inputs that are not batch first: a trial on some samples can't be cut from them.
+TEST(KeyedDropout, InputsWithoutSamplesAreRefusedOverRanks) {
+  const Model model = dropping(0.5);
+  const torch::Tensor flat = torch::ones({12, 3});
+  const StepScope alone({.step = 1, .samples = {0, 4}});
+  EXPECT_EQ(model.forward({flat})[0].numel(), 36);
+  const StepScope with_others({.step = 1, .samples = {0, 4}, .ranks = 2});
+  EXPECT_THROW(model.forward({flat}), UsageError);
+  EXPECT_NO_THROW(dropping(0.5).forward({torch::ones({4, 9})}));
+}
+
+// Also when the trial itself draws: what comes later in torch's own sequence stays.
+TEST(KeyedDropout, TrialsLeaveTorchsGeneratorAlone) {
+  struct RandomImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) {
+      return torch::dropout(x, 0.5, true) + torch::rand_like(x);
+    }
+  };
+  const Model model({layer<RandomImpl>("random")}, 0);
+  const StepScope scope({.step = 1, .samples = {0, 4}});
+  std::vector<torch::Tensor> outputs;
+  for (int i = 0; i < 2; ++i) {  // with a trial, then without
+    torch::manual_seed(4);
+    outputs.push_back(model.forward({torch::ones({4, 9})})[0]);
+  }
+  EXPECT_TRUE(torch::equal(outputs[0], outputs[1]));
 }
 
 TEST(KeyedDropout, IsDifferentiableTwice) {

@@ -1,5 +1,7 @@
-// Forward in bfloat16: weights, sums and updates stay float32; the operands of large products are rounded to
-// bfloat16 (relative 2^-9 each) as torch's autocast for the CPU does. Threading: thread-local.
+// Forward in bfloat16, as torch's autocast for the CPU does it: linear layers, matmul, convolutions, LSTM,
+// the products of GRU and RNN, and attention round their operands and results to bfloat16 (at most 2^-9 of a
+// number each) and add in float32. Softmax, norms, elementwise functions of float32, losses, weights and
+// updates stay float32; float64 stays as it is. Threading: thread-local.
 #pragma once
 
 #include <c10/core/ScalarType.h>

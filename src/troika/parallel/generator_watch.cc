@@ -34,8 +34,7 @@ Tensors forward_watched(const Model& model, const Tensors& inputs, int ranks) {
     if (!equal(before, after)) {
       fail_usage(
           "layer \"{}\" draws random numbers in forward that are not keyed by sample (dropout would be): "
-          "with "
-          "{} ranks the result would depend on the number of ranks. Train on one rank, or without them",
+          "with {} ranks the result would depend on the number of ranks. Train on one rank, or without them",
           model.layers()[layer].first, ranks);
     }
     before = after;

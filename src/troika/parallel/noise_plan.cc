@@ -1,5 +1,6 @@
 #include "troika/parallel/noise_plan.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include "troika/base/error.h"
 #include "troika/base/random.h"
@@ -54,6 +56,25 @@ double difference(const at::Tensor& x, size_t dimension, int64_t others, bool sa
   return parts.select(2, 0).sub(parts.select(2, 1)).abs().max().item<double>();
 }
 
+/// A trial takes no numbers from torch's generator, so that other random layers go on as without it.
+class GeneratorKeeper {
+ public:
+  GeneratorKeeper() : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+  }
+  ~GeneratorKeeper() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  GeneratorKeeper(const GeneratorKeeper&) = delete;
+  GeneratorKeeper& operator=(const GeneratorKeeper&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
 void run_trial(ForwardScope::Present& present, int64_t samples) {
   const int64_t half = half_of_trial(samples);
   present.tried = true;
@@ -61,26 +82,28 @@ void run_trial(ForwardScope::Present& present, int64_t samples) {
   const at::NoGradGuard no_grad;
   const c10::impl::ForceDispatchKeyGuard as_called(present.keys);
   const NoisyLayerScope::Present layer_before = layer_now;
-  ForwardScope::Present* const forward_before = forward_now;
-  trial_now = &present;
+  const GeneratorKeeper keeper;
   StepContext context = *current_step();
   context.samples = {0, 2 * half};
   context.batch_norm_group = 0;
   context.batch_norm = nullptr;
   const StepScope scope(context);
+  Tensors inputs;
+  bool any = false;
+  for (const at::Tensor& input : present.inputs) {
+    const bool has_samples = input.defined() && input.dim() > 0 && input.size(0) == samples;
+    any |= has_samples;
+    const at::Tensor few = has_samples ? input.detach().narrow(0, 0, half) : input;
+    inputs.push_back(has_samples ? at::cat({few, few}) : few);
+  }
+  if (!any) return;  // nothing can be learnt from the same inputs
+  trial_now = &present;
   try {
-    Tensors inputs;
-    for (const at::Tensor& input : present.inputs) {
-      const bool has_samples = input.defined() && input.dim() > 0 && input.size(0) == samples;
-      const at::Tensor few = has_samples ? input.detach().narrow(0, 0, half) : input;
-      inputs.push_back(has_samples ? at::cat({few, few}) : few);
-    }
     present.again(inputs);
-  } catch (const std::exception&) {
+  } catch (...) {
     // A model that can't run on few samples: what was seen until then counts.
   }
   trial_now = nullptr;
-  forward_now = forward_before;
   layer_now = layer_before;
 }
 
