@@ -138,7 +138,8 @@ TEST(KeyedDropout, InputsWithoutSamplesAreRefusedOverRanks) {
 TEST(KeyedDropout, TrialsLeaveTorchsGeneratorAlone) {
   struct RandomImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) {
-      return torch::dropout(x, 0.5, true) + torch::rand_like(x);
+      const torch::Tensor kept = torch::dropout(x, 0.5, true);
+      return kept + torch::rand_like(x);  // after the trial
     }
   };
   const Model model({layer<RandomImpl>("random")}, 0);
