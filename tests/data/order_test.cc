@@ -155,9 +155,9 @@ TEST(Order, OfWindowsStaysWhatItIs) {
 
 TEST(Order, OfWindowsIsAPermutationForAnySpan) {
   for (const std::vector<int64_t>& shards : std::vector<std::vector<int64_t>>{
-           {7}, {300'001}, {1, 0, 2, 1, 600, 3}, {5'000, 20, 70'000}, {200, 200, 200}}) {
+           {7}, {60'001}, {1, 0, 2, 1, 600, 3}, {5'000, 20, 30'000}, {200, 200, 200}}) {
     const Dataset dataset = shards_of(shards, 3, 1);
-    for (const int64_t span : {2, 3, 64, 300, 5'000, 100'000}) {
+    for (const int64_t span : {2, 3, 64, 300, 5'000, 30'000}) {
       for (const double share : {1.0, 0.1}) {
         RowSet starts = some_rows(dataset.rows, share);
         for (int64_t row = std::max<int64_t>(0, dataset.rows - span + 1); row < dataset.rows; ++row)
