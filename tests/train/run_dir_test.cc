@@ -62,6 +62,11 @@ TEST(RunDir, NothingToResume) {
   const TemporaryFolder folder;
   EXPECT_EQ(contains(error_of([&] { RunDir(folder / "a", RunDir::Mode::resume); }), "nothing to resume"), "");
   EXPECT_FALSE(fs::exists(folder / "a"));
+  fs::create_directory(folder / "b");
+  EXPECT_EQ(contains(error_of([&] { RunDir(folder / "b", RunDir::Mode::resume); }), "nothing to resume"), "");
+  write_text(folder / "b" / "lock", "1");  // killed before it wrote anything else
+  { RunDir(folder / "b", RunDir::Mode::resume).keep(); }
+  EXPECT_TRUE(fs::exists(folder / "b" / "run.jsonl"));
 }
 
 TEST(RunDir, TwoRunsInOneDirectory) {

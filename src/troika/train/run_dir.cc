@@ -51,6 +51,7 @@ RunDir::RunDir(Path folder, Mode mode) : folder_(std::move(folder)) {
   }
   std::error_code ignored;
   try {
+    const bool locked = fs::exists(folder_ / kLock);  // by a run that was killed, or one that is alive
     lock();
     const bool there = holds_run(folder_);
     if (mode == Mode::fresh && there) {
@@ -59,7 +60,9 @@ RunDir::RunDir(Path folder, Mode mode) : folder_(std::move(folder)) {
           "--run-dir",
           name);
     }
-    if (mode == Mode::resume && !there) fail_usage("nothing to resume: there is no run in {}", name);
+    if (mode == Mode::resume && !there && !locked) {
+      fail_usage("nothing to resume: there is no run in {}", name);
+    }
     if (mode == Mode::overwrite) {
       for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
         const std::string file = entry.path().filename().string();
@@ -73,7 +76,7 @@ RunDir::RunDir(Path folder, Mode mode) : folder_(std::move(folder)) {
       remove_run_files();
     }
     if (mode == Mode::resume) remove_temporaries();  // of a run that was killed while it wrote
-    fresh_ = mode != Mode::resume;
+    fresh_ = mode != Mode::resume || !there;
     const int log = ::open(this->log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log < 0) fail("can't write {}: {}", this->log().string(), system_message(errno));
     log_file_ = FileHandle(log);

@@ -15,8 +15,9 @@ class RunDir {
   enum class Mode { fresh, overwrite, resume };
 
   /// fresh: throws UsageError if a run is there already. overwrite: removes the files of the run that is
-  /// there, and refuses a folder that holds something else. resume: throws UsageError if no run is there.
-  /// All: throws Error naming the process that is using it, and if the folder can't be written to.
+  /// there, and refuses a folder that holds something else. resume: throws UsageError if no run is there; one
+  /// that was killed before it wrote anything, so that only its lock is there, begins. All: throws Error
+  /// naming the process that is using it, and if the folder can't be written to.
   RunDir(Path folder, Mode mode);
   RunDir(const RunDir&) = delete;
   RunDir& operator=(const RunDir&) = delete;
