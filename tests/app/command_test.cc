@@ -1,6 +1,9 @@
 // The command line as a user meets it; torch-free, so it holds for the lite build too.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "support/command.h"
 #include "support/temporary_folder.h"
 
@@ -66,6 +69,50 @@ TEST(Command, MissingFilesAreErrorsNotCrashes) {
   const CommandResult info = run_troika({"data", "info", "nothing"}, folder.path());
   EXPECT_EQ(info.status, 1) << info.err;
   EXPECT_TRUE(contains(info.err, "nothing")) << info.err;
+}
+
+TEST(Command, PackLikeSaysWhatDiffers) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "old.csv") << "size,kind,weight\n1,a,2.5\n2,b,3.5\n";
+  std::ofstream(folder / "new.csv") << "sice,extra,kind\n7,1,b\n8,2,c\n9,3,c\n";
+  ASSERT_EQ(run_troika({"pack", "old.csv", "-o", "old", "--quiet"}, folder.path()).status, 0);
+  const CommandResult made =
+      run_troika({"pack", "new.csv", "-o", "new", "--like", "old", "--json"}, folder.path());
+  ASSERT_EQ(made.status, 0) << made.err;
+  for (const char* line :
+       {"columns, types and categories are those of old",
+        "column \"size\" is not in the CSV, so it is null in all rows (did you mean \"sice\"?)",
+        "column \"weight\" is not in the CSV, so it is null in all rows\n",
+        "column \"extra\" is left out: old has none of that name",
+        "column \"kind\": 2 cells became null, as old doesn't know their category; the first: c"}) {
+    EXPECT_TRUE(contains(made.err, line)) << line << "\n" << made.err;
+  }
+  const auto json = nlohmann::json::parse(made.out);
+  EXPECT_EQ(json["unseen"], nlohmann::json({{"kind", 2}}));
+  EXPECT_EQ(json["absent"], nlohmann::json({"size", "weight"}));
+  EXPECT_EQ(json["left_out"], nlohmann::json({"sice", "extra"}));
+  EXPECT_EQ(json["columns"][1]["nulls"], 2);
+  const CommandResult head = run_troika({"data", "head", "new", "--csv"}, folder.path());
+  EXPECT_EQ(head.out, "size,kind,weight\n,b,\n,,\n,,\n");
+}
+
+TEST(Command, PackLikeNeedsADatasetAndItsOwnOutput) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "in.csv") << "a,b\n1,2\n";
+  const CommandResult no_dataset = run_troika({"pack", "in.csv", "-o", "new", "--like", "."}, folder.path());
+  EXPECT_EQ(no_dataset.status, 1);
+  EXPECT_TRUE(contains(no_dataset.err, "is no dataset")) << no_dataset.err;
+  EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+  ASSERT_EQ(run_troika({"pack", "in.csv", "-o", "old", "--quiet"}, folder.path()).status, 0);
+  const CommandResult itself =
+      run_troika({"pack", "in.csv", "-o", "old", "--like", "old", "--overwrite"}, folder.path());
+  EXPECT_EQ(itself.status, 2);
+  EXPECT_TRUE(contains(itself.err, "would remove it")) << itself.err;
+  EXPECT_EQ(run_troika({"data", "check", "old"}, folder.path()).status, 0);
+  EXPECT_EQ(run_troika({"pack", "in.csv", "--sniff", "--like", "old"}, folder.path()).status, 2);
+  const CommandResult empty = run_troika({"pack", "in.csv", "-o", "new", "--like", ""}, folder.path());
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_TRUE(contains(empty.err, "--like")) << empty.err;
 }
 
 }  // namespace

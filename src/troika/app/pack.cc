@@ -21,6 +21,7 @@ using Json = nlohmann::ordered_json;
 struct PackRequest {
   std::vector<std::string> files;
   std::string output;
+  std::string like;
   bool overwrite = false;
   int threads = 0;
   bool json = false;
@@ -77,7 +78,26 @@ std::string widened_text(const WidenedColumn& column) {
   return text;
 }
 
-std::vector<std::string> warnings(const PackReport& report) {
+// Where the columns of another dataset and those of the files differ.
+std::vector<std::string> differences(const PackReport& report, const std::string& like) {
+  std::vector<std::string> lines;
+  const std::vector<std::string>& extra = report.dataset.left_out;
+  for (const std::string& name : report.absent) {
+    lines.push_back(fmt::format("column \"{}\" is not in the CSV, so it is null in all rows{}",
+                                printable(name, 60), did_you_mean(name, extra)));
+  }
+  for (const std::string& name : extra)
+    lines.push_back(
+        fmt::format("column \"{}\" is left out: {} has none of that name", printable(name, 60), like));
+  for (const UnseenCategories& column : report.unseen) {
+    lines.push_back(fmt::format(
+        "column \"{}\": {} cells became null, as {} doesn't know their category; the first: {}",
+        printable(column.name, 60), with_commas(column.cells), like, printable(column.first, 40)));
+  }
+  return lines;
+}
+
+std::vector<std::string> oversized(const PackReport& report) {
   std::vector<std::string> lines;
   for (const std::string& name : report.dataset.left_out) {
     lines.push_back(
@@ -85,6 +105,11 @@ std::vector<std::string> warnings(const PackReport& report) {
                     "holds",
                     printable(name, 60)));
   }
+  return lines;
+}
+
+std::vector<std::string> warnings(const PackReport& report, const std::string& like) {
+  std::vector<std::string> lines = like.empty() ? oversized(report) : differences(report, like);
   for (const NumberLoss& loss : report.losses) {
     const std::string column = fmt::format("column \"{}\"", printable(loss.name, 60));
     if (loss.beyond_float > 0) {
@@ -95,7 +120,7 @@ std::vector<std::string> warnings(const PackReport& report) {
       lines.push_back(fmt::format("{}: {} infinities", column, with_commas(loss.infinite)));
     if (loss.rounded_integers) {
       lines.push_back(fmt::format(
-          "{}: whole numbers beyond 16,777,216 beside fractions were rounded to float32", column));
+          "{}: whole numbers beyond 16,777,216 were rounded to float32, as its type is float", column));
     }
   }
   return lines;
@@ -107,7 +132,8 @@ std::string columns_table(const Dataset& dataset) {
   return table.text();
 }
 
-std::string summary(const PackReport& report, const std::string& output) {
+std::string summary(const PackReport& report, const PackRequest& request) {
+  const std::string& output = request.output;
   const Dataset& dataset = report.dataset;
   std::string text =
       fmt::format("{}\n{}: {} rows, {} columns, {}; {:.0f} MB/s, {}, peak memory {}\n",
@@ -116,7 +142,7 @@ std::string summary(const PackReport& report, const std::string& output) {
                   rate(report.text_bytes * static_cast<uint64_t>(report.passes), report.seconds),
                   human_seconds(report.seconds), human_bytes(static_cast<double>(peak_rss_bytes())));
   for (const WidenedColumn& column : report.widened) text += "note: " + widened_text(column) + "\n";
-  for (const std::string& line : warnings(report)) text += "warning: " + line + "\n";
+  for (const std::string& line : warnings(report, request.like)) text += "warning: " + line + "\n";
   if (dataset.rejected_rows > 0) {
     text += fmt::format("{} rows were rejected; all of them are in {}/{}, the first:\n",
                         with_commas(dataset.rejected_rows), output, kRejectsName);
@@ -127,7 +153,7 @@ std::string summary(const PackReport& report, const std::string& output) {
   return text;
 }
 
-Json report_json(const PackReport& report) {
+Json report_json(const PackReport& report, const std::string& like) {
   const Dataset& dataset = report.dataset;
   Json json{{"rows", dataset.rows},          {"rejected", dataset.rejected_rows},
             {"bytes_in", report.text_bytes}, {"file_bytes", report.file_bytes},
@@ -136,13 +162,30 @@ Json report_json(const PackReport& report) {
   json["columns"] = Json::array();
   for (const Column& column : dataset.columns) json["columns"].push_back(column_json(column));
   json["left_out"] = dataset.left_out;
+  if (!like.empty()) {
+    json["absent"] = report.absent;
+    json["unseen"] = Json::object();
+    for (const UnseenCategories& column : report.unseen) json["unseen"][column.name] = column.cells;
+  }
   json["warnings"] = Json::array();
   for (const WidenedColumn& column : report.widened) json["warnings"].push_back(widened_text(column));
-  for (const std::string& line : warnings(report)) json["warnings"].push_back(line);
+  for (const std::string& line : warnings(report, like)) json["warnings"].push_back(line);
   return json;
 }
 
+void print_beginning(const Sniff& sniff, const PackRequest& request) {
+  const std::string& file = request.files.front();
+  if (request.like.empty()) {
+    fmt::print(stderr, "{}", sniff_table(sniff, file));
+  } else {
+    fmt::print(stderr, "{}: {} between fields; columns, types and categories are those of {}\n", file,
+               delimiter_name(sniff.dialect.delimiter), request.like);
+  }
+}
+
 void run_pack(const PackRequest& request) {
+  PackOptions options;
+  if (!request.like.empty()) options.like = open_dataset(request.like);
   const Sniff sniff = sniff_csv(request.files.front());
   if (request.sniff) {
     if (request.json)
@@ -153,8 +196,7 @@ void run_pack(const PackRequest& request) {
   }
   if (request.output.empty())
     fail_usage("--output is missing: where shall the dataset be? (--sniff needs none)");
-  if (!request.quiet) fmt::print(stderr, "{}", sniff_table(sniff, request.files.front()));
-  PackOptions options;
+  if (!request.quiet) print_beginning(sniff, request);
   options.files.assign(request.files.begin(), request.files.end());
   options.output = request.output;
   options.overwrite = request.overwrite;
@@ -171,8 +213,8 @@ void run_pack(const PackRequest& request) {
           static_cast<double>(at.file_bytes_done), static_cast<double>(at.file_bytes));
     });
   }
-  if (!request.quiet) fmt::print(stderr, "\n{}", summary(report, request.output));
-  if (request.json) print_json(report_json(report));
+  if (!request.quiet) fmt::print(stderr, "\n{}", summary(report, request));
+  if (request.json) print_json(report_json(report, request.like));
 }
 
 }  // namespace
@@ -188,13 +230,21 @@ void add_pack(CLI::App& app) {
   command->add_option("-o,--output", request->output, "The dataset: a folder that doesn't exist yet")
       ->type_name("DATASET");
   command->add_flag("--overwrite", request->overwrite, "Replace the dataset that is there");
+  command
+      ->add_option("--like", request->like,
+                   "Take columns, types and categories from this dataset, so that a model trained on it can "
+                   "predict the rows")
+      ->check([](const std::string& like) { return like.empty() ? "--like is empty" : ""; })
+      ->type_name("DATASET");
   command->add_option("--threads", request->threads, "Threads (default: all usable cores)")
       ->check(CLI::Range(1, 4096));
-  command->add_flag("--sniff", request->sniff, "Only print how the file would be read");
+  command->add_flag("--sniff", request->sniff, "Only print how the file would be read")->excludes("--like");
   command->add_flag("--json", request->json,
                     "Print one JSON object on standard output, and nothing else there");
   command->add_flag("--quiet", request->quiet, "No progress and no summary");
-  command->footer("Example: troika pack flights.csv.zip -o flights");
+  command->footer(
+      "Example: troika pack flights.csv.zip -o flights\n"
+      "         troika pack new.csv -o new --like flights");
   command->callback([request] { run_pack(*request); });
 }
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "troika/base/text.h"
 
@@ -14,8 +14,6 @@ namespace {
 // A column of a batch is read at a stretch: enough rows to make that worth it, few enough to stay in the
 // cache.
 constexpr size_t kBatchRows = 256, kBatchFields = 16384;
-
-constexpr float kNullFloat = std::numeric_limits<float>::quiet_NaN();
 
 // Whether a byte is NUL or not ASCII, eight at a time.
 bool has_odd_bytes(std::string_view text) {
@@ -55,7 +53,7 @@ BlockParser::BlockParser(const RowLayout& layout, const CsvDialect& dialect, Csv
       columns_(layout.readers.size()),
       batch_rows_(std::clamp<size_t>(kBatchFields / columns_, 1, kBatchRows)),
       fields_(batch_rows_ * columns_),
-      lines_(batch_rows_),
+      places_(batch_rows_),
       values_(batch_rows_) {}
 
 std::string BlockParser::problem_with(std::string_view block, const Record& record, size_t begin) const {
@@ -99,7 +97,7 @@ void BlockParser::parse(CsvBlock& block, Chunk& chunk) {
     if (record.end != at || columns_ == 1) {
       std::string problem = problem_with(text, record, at);
       if (problem.empty()) {
-        lines_[rows_] = chunk.lines;
+        places_[rows_] = {at, record.end, chunk.lines};
         if (++rows_ == batch_rows_) parse_rows(block.bytes.data(), chunk);
       } else {
         chunk.rejects.push_back({at, record.end, chunk.lines, std::move(problem)});
@@ -109,6 +107,8 @@ void BlockParser::parse(CsvBlock& block, Chunk& chunk) {
     at = record.next;
   }
   parse_rows(block.bytes.data(), chunk);
+  // Those whose cells don't fit were found a batch later.
+  if (!layout_.fixed.empty()) std::ranges::sort(chunk.rejects, {}, &Reject::begin);
   for (size_t i = 0; i < columns_; ++i) {
     ColumnChunk& column = chunk.columns[i];
     if (layout_.readers[i] != CellReader::skip)
@@ -118,6 +118,7 @@ void BlockParser::parse(CsvBlock& block, Chunk& chunk) {
 
 // The batch, column by column, into the next rows of the chunk.
 void BlockParser::parse_rows(char* block, Chunk& chunk) {
+  if (rows_ > 0 && !layout_.fixed.empty()) reject_misfits(block, chunk);
   if (rows_ == 0) return;
   for (Field& field : std::span(fields_).first(rows_ * columns_)) {
     if (field.doubled) undouble_quotes(block, field);
@@ -129,6 +130,7 @@ void BlockParser::parse_rows(char* block, Chunk& chunk) {
   chunk.ints.resize((before + rows_) * int_columns);
   float* const floats = chunk.floats.data() + before * float_columns;
   int64_t* const ints = chunk.ints.data() + before * int_columns;
+  fill_nulls(floats, ints);
   for (size_t column = 0; column < columns_; ++column) {
     ColumnChunk& out = chunk.columns[column];
     const int index = layout_.indices[column];
@@ -164,7 +166,7 @@ Cell BlockParser::read_odd_cell(std::string_view text, size_t row, size_t column
   CellKinds alone;
   alone.add(cell.kind);
   if (can_read(layout_.readers[column], alone)) return cell;
-  if (!out.contradiction) out.contradiction = {lines_[row], cell.kind, std::string(text.substr(0, 60))};
+  if (!out.contradiction) out.contradiction = {places_[row].line, cell.kind, std::string(text.substr(0, 60))};
   return {};
 }
 

@@ -14,11 +14,21 @@
 
 namespace troika {
 
+/// A column whose type was decided before its cells are read.
+struct FixedColumn {
+  std::string name;
+  ColumnShape shape;
+};
+
 /// How the columns are read, and where in the two arrays each goes.
 struct RowLayout {
   std::vector<CellReader> readers;
   std::vector<int> indices;  // within the floats or the ints; -1 for skip
   int float_columns = 0, int_columns = 0;
+  // With the columns of an existing dataset only: a row with a cell of another type is rejected, and places
+  // that no column of the file fills are null.
+  std::vector<FixedColumn> fixed;  // one for each column, or none at all
+  std::vector<int> null_floats, null_ints;
   explicit RowLayout(std::vector<CellReader> readers);
 };
 
@@ -66,6 +76,9 @@ class BlockParser {
  private:
   std::string problem_with(std::string_view block, const Record& record, size_t begin) const;
   void parse_rows(char* block, Chunk& chunk);
+  void reject_misfits(const char* block, Chunk& chunk);
+  std::string misfit_of(const char* block, size_t row) const;
+  void fill_nulls(float* floats, int64_t* ints) const;
   void parse_floats(const char* block, size_t column, ColumnChunk& out, float* first);
   void parse_booleans(const char* block, size_t column, ColumnChunk& out, float* first);
   void parse_categories(const char* block, size_t column, ColumnChunk& out, float* first);
@@ -77,6 +90,11 @@ class BlockParser {
     return {block + field.begin, field.size};
   }
 
+  struct Place {
+    size_t begin = 0, end = 0;  // of the record's text in the block
+    int64_t line = 0;
+  };
+
   const RowLayout& layout_;
   CsvDialect dialect_;
   CsvLimits limits_;
@@ -84,7 +102,7 @@ class BlockParser {
   size_t batch_rows_;
   size_t rows_ = 0;             // in the batch
   std::vector<Field> fields_;   // of the batch, row by row
-  std::vector<int64_t> lines_;  // of the batch's rows
+  std::vector<Place> places_;   // of the batch's rows
   std::vector<double> values_;  // of one column of the batch, without nulls
   bool odd_bytes_ = false;      // the block has bytes that need a look: NUL or not ASCII
 };

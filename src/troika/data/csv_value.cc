@@ -267,6 +267,25 @@ CellReader reader_of(ColumnShape shape) {
   return CellReader::skip;
 }
 
+bool fits(ColumnShape shape, CellKind kind) {
+  using enum CellKind;
+  CellKinds alone;
+  alone.add(kind);
+  switch (shape.type) {
+    case ColumnType::number:
+      return alone.only({integer, wide_integer, real});
+    case ColumnType::integer:
+      return shape.storage == Storage::ints ? alone.only({integer, wide_integer}) : alone.only({integer});
+    case ColumnType::boolean:
+      return alone.only({boolean});
+    case ColumnType::timestamp:
+      return alone.only({timestamp});
+    case ColumnType::category:
+      return true;
+  }
+  return false;
+}
+
 bool can_read(CellReader reader, CellKinds kinds) {
   using enum CellKind;
   switch (reader) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "troika/data/dataset.h"
@@ -14,6 +15,9 @@ constexpr int64_t kExactFloat = int64_t{1} << 24;
 
 /// In an int64 array this stands for null, so it is no value.
 constexpr int64_t kNullInt = INT64_MIN;
+
+/// Null in a float32 array.
+constexpr float kNullFloat = std::numeric_limits<float>::quiet_NaN();
 
 enum class CellKind : uint8_t { null, integer, wide_integer, real, boolean, timestamp, text };
 
@@ -72,6 +76,9 @@ ColumnShape shape_of(CellKinds kinds);
 enum class CellReader : uint8_t { float_number, int_number, boolean, timestamp, category, skip };
 
 CellReader reader_of(ColumnShape shape);
+
+/// Whether a column of that shape can hold the cell as it is, without becoming another one.
+bool fits(ColumnShape shape, CellKind kind);
 
 /// Whether `reader` can store every cell of those kinds.
 bool can_read(CellReader reader, CellKinds kinds);

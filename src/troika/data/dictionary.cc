@@ -90,6 +90,17 @@ std::pair<uint32_t, bool> Dictionary::code(std::string_view text) {
   return {slots_[at] - 1, true};
 }
 
+std::optional<uint32_t> Dictionary::find(std::string_view text) const {
+  if (slots_.empty()) return std::nullopt;
+  const uint64_t hash = hash64(text);
+  const size_t mask = slots_.size() - 1;
+  for (size_t at = hash & mask; slots_[at] != 0; at = (at + 1) & mask) {
+    const uint32_t code = slots_[at] - 1;
+    if (hashes_[code] == hash && texts_[code] == text) return code;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> Dictionary::take() {
   slots_ = {};
   hashes_ = {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,8 @@ class Dictionary {
  public:
   /// The code, and whether it is new.
   std::pair<uint32_t, bool> code(std::string_view text);
+  /// The code of a text that is there.
+  std::optional<uint32_t> find(std::string_view text) const;
   size_t size() const { return texts_.size(); }
   /// Memory held, roughly; a function of the texts alone.
   uint64_t bytes() const { return bytes_; }

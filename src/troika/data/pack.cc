@@ -6,6 +6,7 @@
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/data/manifest.h"
+#include "troika/data/pack_like.h"
 #include "troika/data/pack_pass.h"
 
 namespace troika {
@@ -40,10 +41,9 @@ void require_rows(const PackPass& pass, const PackOptions& options) {
        with_commas(pass.rejected), first.line, first.reason, first.text);
 }
 
-Column finished_column(const SniffedColumn& sniffed, ColumnResult& result, int index) {
+Column finished_column(const std::string& name, ColumnShape shape, ColumnResult& result, int index) {
   Column column;
-  column.name = sniffed.name;
-  const ColumnShape shape = shape_of(result.kinds);
+  column.name = name;
   column.type = shape.type;
   column.storage = shape.storage;
   column.index = index;
@@ -61,13 +61,43 @@ Column finished_column(const SniffedColumn& sniffed, ColumnResult& result, int i
       break;
     case ColumnType::category:
       column.categories = result.dictionary.take();
-      column.maximum = column.categories.empty() ? 0 : static_cast<double>(column.categories.size() - 1);
+      column.minimum = std::min(result.least_code, result.most_code);
+      column.maximum = result.most_code;
       break;
   }
   return column;
 }
 
-Dataset finished_dataset(const PackOptions& options, const Sniff& sniff, PackPass& pass) {
+void add_found_columns(const Sniff& sniff, PackPass& pass, Dataset& dataset) {
+  const RowLayout& layout = pass.layout();
+  for (size_t i = 0; i < sniff.columns.size(); ++i) {
+    const std::string& name = sniff.columns[i].name;
+    if (layout.readers[i] == CellReader::skip) {
+      dataset.left_out.push_back(name);
+      continue;
+    }
+    ColumnResult& result = pass.columns[i];
+    dataset.columns.push_back(finished_column(name, shape_of(result.kinds), result, layout.indices[i]));
+  }
+}
+
+void add_columns_like(const LikeColumns& like, PackPass& pass, Dataset& dataset) {
+  for (size_t i = 0; i < like.columns().size(); ++i) {
+    const Column& model = like.columns()[i];
+    const int source = like.source_of(i);
+    ColumnResult absent;
+    if (source < 0) {
+      absent.nulls = pass.rows;
+      absent.dictionary = like.dictionary(i);
+    }
+    ColumnResult& result = source < 0 ? absent : pass.columns[static_cast<size_t>(source)];
+    dataset.columns.push_back(finished_column(model.name, {model.type, model.storage}, result, model.index));
+  }
+  dataset.left_out = like.left_out();
+}
+
+Dataset finished_dataset(const PackOptions& options, const Sniff& sniff, const LikeColumns* like,
+                         PackPass& pass) {
   Dataset dataset;
   dataset.folder = options.output;
   dataset.rows = pass.rows;
@@ -75,13 +105,10 @@ Dataset finished_dataset(const PackOptions& options, const Sniff& sniff, PackPas
   dataset.float_columns = pass.layout().float_columns;
   dataset.int_columns = pass.layout().int_columns;
   dataset.checksum_block_bytes = options.checksum_block_bytes;
-  for (size_t i = 0; i < sniff.columns.size(); ++i) {
-    if (pass.layout().readers[i] == CellReader::skip) {
-      dataset.left_out.push_back(sniff.columns[i].name);
-    } else {
-      dataset.columns.push_back(finished_column(sniff.columns[i], pass.columns[i], pass.layout().indices[i]));
-    }
-  }
+  if (like != nullptr)
+    add_columns_like(*like, pass, dataset);
+  else
+    add_found_columns(sniff, pass, dataset);
   dataset.shards = std::move(pass.shards);
   for (const Path& file : options.files) {
     dataset.source_path += (dataset.source_path.empty() ? "" : ", ") + file.string();
@@ -121,11 +148,38 @@ void note_widened(const PackPass& pass, const std::vector<CellReader>& corrected
 void note_losses(const PackPass& pass, const Sniff& sniff, PackReport& report) {
   for (size_t i = 0; i < pass.columns.size(); ++i) {
     const ColumnResult& column = pass.columns[i];
-    const bool rounded =
-        shape_of(column.kinds).type == ColumnType::number && column.kinds.has(CellKind::wide_integer);
+    const std::vector<FixedColumn>& fixed = pass.layout().fixed;
+    const ColumnShape shape = fixed.empty() ? shape_of(column.kinds) : fixed[i].shape;
+    const bool rounded = shape.type == ColumnType::number && column.kinds.has(CellKind::wide_integer);
     if (column.beyond_float > 0 || column.infinite > 0 || rounded) {
       report.losses.push_back({sniff.columns[i].name, column.beyond_float, column.infinite, rounded});
     }
+  }
+}
+
+RowLayout sampled_layout(const Sniff& sniff) {
+  std::vector<CellReader> readers;
+  for (const SniffedColumn& column : sniff.columns) readers.push_back(reader_of(shape_of(column.kinds)));
+  return RowLayout(std::move(readers));
+}
+
+void give_dictionaries(const LikeColumns& like, PackPass& pass) {
+  for (size_t i = 0; i < like.columns().size(); ++i) {
+    const int source = like.source_of(i);
+    if (source >= 0) pass.columns[static_cast<size_t>(source)].dictionary = like.dictionary(i);
+  }
+}
+
+void note_differences(const LikeColumns& like, const PackPass& pass, PackReport& report) {
+  for (size_t i = 0; i < like.columns().size(); ++i) {
+    const std::string& name = like.columns()[i].name;
+    const int source = like.source_of(i);
+    if (source < 0) {
+      report.absent.push_back(name);
+      continue;
+    }
+    const ColumnResult& result = pass.columns[static_cast<size_t>(source)];
+    if (result.unseen > 0) report.unseen.push_back({name, result.unseen, result.first_unseen});
   }
 }
 
@@ -144,32 +198,37 @@ PackReport pack(const PackOptions& options, const Sniff& sniff,
   const auto start = Clock::now();
   require_replaceable(options);
   for (const Path& file : options.files) open_to_read(file);  // a missing one is said before the work begins
+  if (options.like && options.overwrite) require_apart(options.output, options.like->folder);
+  std::optional<LikeColumns> like;
+  if (options.like) like.emplace(*options.like, sniff, options.files.front());
   FolderInProgress folder(options.output, options.overwrite);
   PackReport report;
-  std::vector<CellReader> readers;
-  for (const SniffedColumn& column : sniff.columns) readers.push_back(reader_of(shape_of(column.kinds)));
+  RowLayout layout = like ? like->layout() : sampled_layout(sniff);
   for (report.passes = 1;; ++report.passes) {
-    PackPass pass(options, sniff, readers, folder.path());
+    PackPass pass(options, sniff, layout, folder.path());
+    if (like) give_dictionaries(*like, pass);
     pass.run(report.passes, progress);
     require_rows(pass, options);
-    std::vector<CellReader> corrected = corrected_readers(pass);
+    std::vector<CellReader> corrected = like ? layout.readers : corrected_readers(pass);
     if (std::ranges::all_of(corrected, [](CellReader reader) { return reader == CellReader::skip; })) {
       fail("every column has more different texts than fit into {}; nothing was packed",
            human_bytes(static_cast<double>(options.dictionary_bytes)));
     }
-    if (corrected == readers && !pass.contradicted()) {
+    if (corrected == layout.readers && !pass.contradicted()) {
       note_losses(pass, sniff, report);
+      if (like) note_differences(*like, pass, report);
       report.text_bytes = pass.text_bytes;
       for (const Path& file : options.files) report.file_bytes += std::filesystem::file_size(file);
       report.first_rejects = pass.first_rejects;
-      seal(finished_dataset(options, sniff, pass), folder, report);
+      seal(finished_dataset(options, sniff, like ? &*like : nullptr, pass), folder, report);
       report.seconds = seconds_since(start);
       return report;
     }
+    TROIKA_ASSERT(!like, "a row that contradicts the given columns was not rejected");
     if (report.passes == kMostPasses)
       fail("the files changed while they were read; nothing was packed, try again");
     note_widened(pass, corrected, options, sniff, report);
-    readers = std::move(corrected);
+    layout = RowLayout(std::move(corrected));
     clear_folder(folder.path());
   }
 }

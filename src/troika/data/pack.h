@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct PackOptions {
   std::vector<Path> files;
   Path output;
   bool overwrite = false;
+  // Columns, types, places and categories are this dataset's, whatever the files hold, so that what was
+  // trained on it fits the rows.
+  std::optional<Dataset> like;
   int threads = 1;
   CsvLimits limits;
   int64_t shard_bytes = int64_t{64} << 20;
@@ -49,7 +53,14 @@ struct NumberLoss {
   std::string name;
   int64_t beyond_float = 0;       // too large: stored as null
   int64_t infinite = 0;           // stored as infinity
-  bool rounded_integers = false;  // whole numbers beyond 2^24 beside fractions: rounded
+  bool rounded_integers = false;  // whole numbers beyond 2^24 in a column of floats: rounded
+};
+
+/// Cells of a category column whose text PackOptions::like doesn't know: stored as null.
+struct UnseenCategories {
+  std::string name;
+  int64_t cells = 0;
+  std::string first;
 };
 
 struct PackReport {
@@ -61,11 +72,15 @@ struct PackReport {
   std::vector<RejectedRow> first_rejects;
   std::vector<WidenedColumn> widened;
   std::vector<NumberLoss> losses;
+  // With PackOptions::like only. Columns of the files that it doesn't have are in dataset.left_out.
+  std::vector<std::string> absent;  // columns that the files don't have: null in every row
+  std::vector<UnseenCategories> unseen;
 };
 
 /// Calls `progress` on the calling thread several times a second. Throws Error for anything that keeps the
 /// dataset from being whole and useful; then nothing is left at the output. Ends with an Error when
-/// interrupted().
+/// interrupted(). With `like`, columns are found by name; the files may lack some (the target of rows to be
+/// predicted), but not all.
 PackReport pack(const PackOptions& options, const Sniff& sniff,
                 const std::function<void(const PackProgress&)>& progress);
 

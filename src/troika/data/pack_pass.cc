@@ -1,5 +1,6 @@
 #include "troika/data/pack_pass.h"
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 
@@ -13,15 +14,15 @@ namespace troika {
 namespace {
 
 constexpr uint32_t kMostCategories = uint32_t{1} << 24;  // codes are float32
+constexpr uint32_t kUnseen = UINT32_MAX;
 
 }  // namespace
 
-PackPass::PackPass(const PackOptions& options, const Sniff& sniff, std::vector<CellReader> readers,
-                   const Path& folder)
-    : columns(readers.size()),
+PackPass::PackPass(const PackOptions& options, const Sniff& sniff, RowLayout layout, const Path& folder)
+    : columns(layout.readers.size()),
       options_(options),
       dialect_(sniff.dialect),
-      layout_(std::move(readers)),
+      layout_(std::move(layout)),
       reader_(options.files, sniff.dialect, sniff.names(), options.limits),
       writer_(folder, layout_.float_columns, layout_.int_columns, options.shard_bytes,
               options.checksum_block_bytes),
@@ -126,7 +127,7 @@ void PackPass::merge(const CsvBlock& block, Chunk& chunk, uint64_t block_hash) {
     }
     merge_column(i, chunk);
   }
-  limit_dictionaries();
+  if (layout_.fixed.empty()) limit_dictionaries();
   // Once a cell contradicts, there will be another pass; this one goes on to learn all the others.
   if (!contradicted_) writer_.append(chunk.rows, chunk.floats, chunk.ints);
   rows += chunk.rows;
@@ -145,16 +146,41 @@ void PackPass::merge_column(size_t index, Chunk& chunk) {
   column.moments.add(part.moments);
   if (layout_.readers[index] != CellReader::category) return;
   codes_.clear();
-  for (const std::string_view text : part.dictionary.texts()) {
+  if (layout_.fixed.empty())
+    learn_texts(column, part.dictionary.texts());
+  else
+    find_texts(column, part.dictionary.texts());
+  if (column.left_out || contradicted_) return;
+  float* cell = chunk.floats.data() + layout_.indices[index];
+  for (int64_t row = 0; row < chunk.rows; ++row, cell += layout_.float_columns) {
+    if (std::isnan(*cell)) continue;
+    const uint32_t code = codes_[static_cast<size_t>(*cell)];
+    if (code == kUnseen) {
+      *cell = kNullFloat;
+      ++column.unseen;
+      ++column.nulls;
+      continue;
+    }
+    *cell = static_cast<float>(code);
+    column.least_code = std::min(column.least_code, code);
+    column.most_code = std::max(column.most_code, code);
+  }
+}
+
+void PackPass::learn_texts(ColumnResult& column, std::span<const std::string_view> texts) {
+  for (const std::string_view text : texts) {
     const auto [code, fresh] = column.left_out ? std::pair(uint32_t{0}, true) : column.dictionary.code(text);
     codes_.push_back(code);
     // A column that holds one text is a category whatever else comes.
     if (fresh && !column.kinds.has(CellKind::text)) column.kinds.add(read_cell(text).kind);
   }
-  if (column.left_out || contradicted_) return;
-  float* code = chunk.floats.data() + layout_.indices[index];
-  for (int64_t row = 0; row < chunk.rows; ++row, code += layout_.float_columns) {
-    if (!std::isnan(*code)) *code = static_cast<float>(codes_[static_cast<size_t>(*code)]);
+}
+
+void PackPass::find_texts(ColumnResult& column, std::span<const std::string_view> texts) {
+  for (const std::string_view text : texts) {
+    const std::optional<uint32_t> code = column.dictionary.find(text);
+    codes_.push_back(code.value_or(kUnseen));
+    if (!code && column.first_unseen.empty()) column.first_unseen = text;
   }
 }
 

@@ -16,18 +16,20 @@ namespace troika {
 /// What a pass learns about a column.
 struct ColumnResult {
   int64_t nulls = 0, beyond_float = 0, infinite = 0;
+  int64_t unseen = 0;        // cells that the fixed dictionary doesn't have; among the nulls
+  std::string first_unseen;  // the text of the first
   CellKinds kinds;
   Moments moments;
-  Dictionary dictionary;
-  bool left_out = false;                       // its dictionary grew beyond the limit
-  std::optional<Contradiction> contradiction;  // line within the file
+  Dictionary dictionary;  // given before run() if the columns are fixed, and then it stays as it is
+  uint32_t least_code = UINT32_MAX, most_code = 0;  // of the rows, category only
+  bool left_out = false;                            // its dictionary grew beyond the limit
+  std::optional<Contradiction> contradiction;       // line within the file
   size_t contradiction_file = 0;
 };
 
 class PackPass {
  public:
-  PackPass(const PackOptions& options, const Sniff& sniff, std::vector<CellReader> readers,
-           const Path& folder);
+  PackPass(const PackOptions& options, const Sniff& sniff, RowLayout layout, const Path& folder);
 
   /// Runs to the end, or throws what the first thread threw.
   void run(int pass, const std::function<void(const PackProgress&)>& progress);
@@ -51,6 +53,8 @@ class PackPass {
   void stop(std::exception_ptr error);
   void merge(const CsvBlock& block, Chunk& chunk, uint64_t block_hash);
   void merge_column(size_t column, Chunk& chunk);
+  void learn_texts(ColumnResult& column, std::span<const std::string_view> texts);
+  void find_texts(ColumnResult& column, std::span<const std::string_view> texts);
   void limit_dictionaries();
   void leave_out(size_t column);
 
@@ -73,8 +77,8 @@ class PackPass {
   ShardWriter writer_;
   RejectFile rejects_;
   bool contradicted_ = false;
-  int64_t line_ = 1;  // of the block whose turn it is
-  std::vector<uint32_t> codes_;
+  int64_t line_ = 1;             // of the block whose turn it is
+  std::vector<uint32_t> codes_;  // of the texts of a block
 };
 
 }  // namespace troika
