@@ -102,8 +102,8 @@ TEST_F(FeaturesFileTest, WhatDiffersIsNamed) {
   EXPECT_EQ(
       message(p, other),
       "column \"kind\" of DATA has other categories than the model was trained with: number 1 is \"c\", "
-      "expected \"b\"; pack the rows behind those trained with (troika pack OLD.csv NEW.csv), then each "
-      "category keeps its number");
+      "expected \"b\"; pack the rows with the categories of the dataset trained with: troika pack NEW.csv "
+      "-o NEW --like OLD");
   other = dataset_;
   column(other, "y").type = ColumnType::boolean;
   EXPECT_EQ(message(p, other),
@@ -112,7 +112,8 @@ TEST_F(FeaturesFileTest, WhatDiffersIsNamed) {
   other = dataset_;
   column(other, "sort").categories.push_back("highest");
   EXPECT_EQ(message(sorts, other),
-            "target \"sort\" of DATA has 4 classes, but the model was trained with 3: \"highest\" is new");
+            "target \"sort\" of DATA has 4 classes, but the model was trained with 3: \"highest\" is new; "
+            "troika pack NEW.csv -o NEW --like OLD makes it null");
   other = dataset_;
   column(other, "sort").categories[0] = "lowest";
   EXPECT_NE(message(sorts, other).find("number 0 is \"lowest\", expected \"low\""), std::string::npos);

@@ -134,13 +134,15 @@ void require_dictionary(const Dataset& dataset, const Column& column,
     if (got[code] == expected[code]) continue;
     fail_usage(
         "column \"{}\" of {} has other categories than the model was trained with: number {} is \"{}\", "
-        "expected \"{}\"; pack the rows behind those trained with (troika pack OLD.csv NEW.csv), then each "
-        "category keeps its number",
+        "expected \"{}\"; pack the rows with the categories of the dataset trained with: troika pack NEW.csv "
+        "-o NEW --like OLD",
         column.name, dataset.folder.string(), code, got[code], expected[code]);
   }
   if (!more && got.size() > expected.size()) {
-    fail_usage("target \"{}\" of {} has {} classes, but the model was trained with {}: \"{}\" is new",
-               column.name, dataset.folder.string(), got.size(), expected.size(), got[expected.size()]);
+    fail_usage(
+        "target \"{}\" of {} has {} classes, but the model was trained with {}: \"{}\" is new; troika pack "
+        "NEW.csv -o NEW --like OLD makes it null",
+        column.name, dataset.folder.string(), got.size(), expected.size(), got[expected.size()]);
   }
 }
 
