@@ -10,6 +10,7 @@ void add_pack(CLI::App& app);
 void add_data(CLI::App& app);
 void add_train(CLI::App& app);
 void add_verify(CLI::App& app);
+void add_predict(CLI::App& app);
 void add_demo(CLI::App& app);
 void add_schedule(CLI::App& app);
 

@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   add_data(app);
   add_train(app);
   add_verify(app);
+  add_predict(app);
   add_demo(app);
   add_schedule(app);
   if (argc == 1) {

@@ -80,6 +80,13 @@ ModelShape model_shape(const FeaturePlan& plan, LossKind loss) {
   return shape;
 }
 
+Split split_samples(const Dataset& dataset, const Recipe& recipe) {
+  const WindowOptions windows = windows_of(recipe.data);
+  const SplitOptions options = split_options(recipe);
+  return windows.any() ? split_windows(dataset, recipe.data.targets, options, windows)
+                       : split_rows(dataset, recipe.data.targets, options);
+}
+
 Workload prepare(const Recipe& recipe) {
   Workload work;
   work.recipe = recipe;
@@ -91,9 +98,7 @@ Workload prepare(const Recipe& recipe) {
   work.dataset = open_dataset(data.path);
   require_targets(work.dataset, data);
   if (!data.time.empty()) work.dataset.column(data.time);  // throws if it isn't there
-  const SplitOptions split = split_options(work.recipe);
-  work.split = windows.any() ? split_windows(work.dataset, data.targets, split, windows)
-                             : split_rows(work.dataset, data.targets, split);
+  work.split = split_samples(work.dataset, work.recipe);
   work.train_samples = work.split.train.count();
   if (work.train_samples == 0) {
     fail("{}: no {} is left to train on", data.path, windows.any() ? "window" : "row");

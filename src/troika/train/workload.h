@@ -49,6 +49,9 @@ int64_t most_ranks(const Recipe& recipe);
 /// UsageError for a mesh that isn't the number of ranks.
 void decide_parallel(Recipe& recipe);
 
+/// The parts of a dataset as the recipe splits it; with windows their first rows. Throws Error or UsageError.
+Split split_samples(const Dataset& dataset, const Recipe& recipe);
+
 /// Opens the dataset, splits it, plans the features and chooses loss, weights and layers. Throws Error or
 /// UsageError.
 Workload prepare(const Recipe& recipe);
