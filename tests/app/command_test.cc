@@ -81,9 +81,8 @@ TEST(Command, PackLikeSaysWhatDiffers) {
   ASSERT_EQ(made.status, 0) << made.err;
   for (const char* line :
        {"columns, types and categories are those of old",
-        "column \"size\" is not in the CSV, so it is null in all rows (did you mean \"sice\"?)",
-        "column \"weight\" is not in the CSV, so it is null in all rows\n",
-        "column \"extra\" is left out: old has none of that name",
+        "null in all rows, as the CSV doesn't have it: \"size\" (did you mean \"sice\"?), \"weight\"\n",
+        "left out, as old doesn't have it: \"sice\", \"extra\"\n",
         "column \"kind\": 2 cells became null, as old doesn't know their category; the first: c"}) {
     EXPECT_TRUE(contains(made.err, line)) << line << "\n" << made.err;
   }

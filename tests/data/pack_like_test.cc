@@ -207,7 +207,7 @@ TEST_F(PackLike, AnyNumberOfThreadsAndRejectsBetweenGiveTheSame) {
   }
 }
 
-TEST_F(PackLike, CategoriesNeedNoRoomOfTheirOwnLimit) {
+TEST_F(PackLike, ItsCategoriesAreNotLimitedOnceMore) {
   write_file(folder_ / "new.csv", "color\nred\n");
   PackOptions options = pack_options({folder_ / "new.csv"}, folder_ / "new");
   options.like = old_;

@@ -80,15 +80,17 @@ std::string widened_text(const WidenedColumn& column) {
 
 // Where the columns of another dataset and those of the files differ.
 std::vector<std::string> differences(const PackReport& report, const std::string& like) {
-  std::vector<std::string> lines;
-  const std::vector<std::string>& extra = report.dataset.left_out;
+  std::vector<std::string> lines, absent, extra;
   for (const std::string& name : report.absent) {
-    lines.push_back(fmt::format("column \"{}\" is not in the CSV, so it is null in all rows{}",
-                                printable(name, 60), did_you_mean(name, extra)));
+    absent.push_back(
+        fmt::format("\"{}\"{}", printable(name, 60), did_you_mean(name, report.dataset.left_out)));
   }
-  for (const std::string& name : extra)
-    lines.push_back(
-        fmt::format("column \"{}\" is left out: {} has none of that name", printable(name, 60), like));
+  for (const std::string& name : report.dataset.left_out)
+    extra.push_back(fmt::format("\"{}\"", printable(name, 60)));
+  if (!absent.empty())
+    lines.push_back(fmt::format("null in all rows, as the CSV doesn't have it: {}", fmt::join(absent, ", ")));
+  if (!extra.empty())
+    lines.push_back(fmt::format("left out, as {} doesn't have it: {}", like, fmt::join(extra, ", ")));
   for (const UnseenCategories& column : report.unseen) {
     lines.push_back(fmt::format(
         "column \"{}\": {} cells became null, as {} doesn't know their category; the first: {}",

@@ -48,7 +48,6 @@ void BlockParser::reject_misfits(const char* block, Chunk& chunk) {
     if (kept != row) {
       const auto first = fields_.begin() + static_cast<ptrdiff_t>(row * columns_);
       std::copy_n(first, columns_, fields_.begin() + static_cast<ptrdiff_t>(kept * columns_));
-      places_[kept] = places_[row];
     }
     ++kept;
   }
