@@ -41,13 +41,16 @@ void compute(const Workload& work, Replica& replica, const RowBuffer& rows, bool
 }  // namespace
 
 int64_t chunk_samples(const Workload& work) {
-  const FeaturePlan& plan = work.features;
+  return chunk_samples(work.recipe, work.features, work.dataset, work.loss_kind);
+}
+
+int64_t chunk_samples(const Recipe& recipe, const FeaturePlan& plan, const Dataset& dataset, LossKind loss) {
   const int64_t rows = std::max<int64_t>(1, plan.windows.window);
-  const int64_t number = work.dtype() == at::kDouble ? 8 : 4;
+  const int64_t number = recipe.train.precision == "float64" ? 8 : 4;
   const int64_t inputs = static_cast<int64_t>(plan.floats.size()) * (4 + number) +
-                         8 * static_cast<int64_t>(plan.categories.size()) + work.dataset.row_bytes();
-  const int64_t held = kPerWidth * work.recipe.model.width * number;
-  const int64_t outputs = 4 * 8 * output_width(work.loss_kind, plan);
+                         8 * static_cast<int64_t>(plan.categories.size()) + dataset.row_bytes();
+  const int64_t held = kPerWidth * recipe.model.width * number;
+  const int64_t outputs = 4 * 8 * output_width(loss, plan);
   const int64_t fit = kChunkBytes / (rows * (inputs + held) + outputs);
   return static_cast<int64_t>(
       std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(fit, 1, kMostSamples))));

@@ -45,5 +45,6 @@ class Evaluator {
 /// A power of two that depends on the plan and the model alone, so that inputs, outputs and what the layers
 /// hold of one chunk stay near 128 MiB.
 int64_t chunk_samples(const Workload& work);
+int64_t chunk_samples(const Recipe& recipe, const FeaturePlan& plan, const Dataset& dataset, LossKind loss);
 
 }  // namespace troika

@@ -2,10 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "troika/base/progress.h"
 #include "troika/base/text.h"
 #include "troika/data/split_time.h"
+#include "troika/train/predict_file.h"
 #include "troika/train/predict_model.h"
 #include "troika/train/scan_samples.h"
 #include "troika/train/workload.h"
@@ -24,17 +24,7 @@ namespace troika {
 namespace {
 
 constexpr size_t kMostClassColumns = 32;
-constexpr size_t kFlushBytes = 1 << 20;
-
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) {
-    out += c;
-    if (c == '"') out += '"';
-  }
-  return out + '"';
-}
+constexpr int kLeastDigits = 8, kMostDigits = 17;
 
 /// The text that the cell had in the CSV, or one that means the same; "" for null.
 std::string cell_text(const Column& column, const Dataset& dataset, const RowBuffer& rows, int64_t row) {
@@ -45,61 +35,16 @@ std::string cell_text(const Column& column, const Dataset& dataset, const RowBuf
   }
   const float value = rows.floats[static_cast<size_t>(row * dataset.float_columns + column.index)];
   if (std::isnan(value)) return "";
-  if (column.type == ColumnType::category) return csv_cell(column.categories.at(static_cast<size_t>(value)));
+  if (column.type == ColumnType::category) {
+    if (!(value >= 0 && value < static_cast<float>(column.categories.size()))) {
+      fail("{}: column \"{}\" holds category {}, but its manifest lists {}: pack the data again",
+           dataset.folder.string(), column.name, value, column.categories.size());
+    }
+    return csv_cell(column.categories[static_cast<size_t>(value)]);
+  }
   if (column.type == ColumnType::boolean) return value != 0 ? "true" : "false";
   return fmt::format("{}", value);
 }
-
-/// A file that appears under its name when it is complete.
-class Output {
- public:
-  Output(const Path& path, bool overwrite) : path_(path), to_standard_output_(path == "-") {
-    if (to_standard_output_) return;
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) fail_usage("-o {}: it is a folder", path.string());
-    if (!overwrite && std::filesystem::exists(path, ignored)) {
-      fail_usage("{} is there already; replace it with --overwrite, or choose another -o", path.string());
-    }
-    temporary_ = path.string() + fmt::format(".{}.tmp", ::getpid());
-    file_ = open_to_write(temporary_);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-  ~Output() {
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  }
-
-  void add(const std::string& text) {
-    buffer_ += text;
-    if (buffer_.size() >= kFlushBytes) flush();
-  }
-
-  void commit() {
-    flush();
-    if (to_standard_output_) return;
-    sync_file(file_, temporary_);
-    std::filesystem::rename(temporary_, path_);
-    temporary_.clear();
-  }
-
- private:
-  void flush() {
-    if (to_standard_output_) {
-      if (std::fwrite(buffer_.data(), 1, buffer_.size(), stdout) != buffer_.size() ||
-          std::fflush(stdout) != 0) {
-        fail("can't write the output: {}", system_message(errno));
-      }
-    } else {
-      write_all(file_, std::as_bytes(std::span(buffer_)), temporary_);
-    }
-    buffer_.clear();
-  }
-
-  Path path_, temporary_;
-  bool to_standard_output_;
-  FileHandle file_;
-  std::string buffer_;
-};
 
 /// What stands in front of a prediction: which sample it is of.
 class SampleColumns {
@@ -107,8 +52,11 @@ class SampleColumns {
   SampleColumns(const Dataset& dataset, const WindowOptions& windows, const std::string& time)
       : dataset_(dataset) {
     for (const std::string& name : windows.series) columns_.push_back(&dataset.column(name));
-    if (!time.empty() && std::ranges::count(windows.series, time) == 0)
+    if (time.empty() || std::ranges::count(windows.series, time) > 0) return;
+    // Rows need no time to be predicted, so new ones may come without it.
+    if (windows.any() || std::ranges::count(dataset.columns, time, &Column::name) > 0) {
       columns_.push_back(&dataset.column(time));
+    }
   }
   void add_names(std::vector<std::string>& names) const {
     names.emplace_back("row");
@@ -144,21 +92,40 @@ void add_prediction_names(const FeaturePlan& plan, std::vector<std::string>& nam
   }
 }
 
+/// With so many digits that eight of the deviation are seen, be the mean as large as it may.
+std::string number_text(double standardised, const TargetColumn& target) {
+  const double value = standardised * target.deviation + target.mean;
+  const double deviations = std::abs(value) / target.deviation;
+  const int more = deviations > 1 ? static_cast<int>(std::min(std::log10(deviations), 100.0)) : 0;
+  return fmt::format("{:.{}g}", value, std::min(kLeastDigits + more, kMostDigits));
+}
+
 std::string prediction_text(const FeaturePlan& plan, const double* values, int64_t width) {
   std::string out;
   if (plan.kind == TargetKind::number) {
     for (int64_t i = 0; i < width; ++i) {
-      const TargetColumn& target = plan.targets[static_cast<size_t>(i) % plan.targets.size()];
-      out += fmt::format(",{:.7g}", values[i] * target.deviation + target.mean);
+      out += "," + number_text(values[i], plan.targets[static_cast<size_t>(i) % plan.targets.size()]);
     }
     return out;
   }
   const std::vector<std::string>& classes = plan.targets[0].classes;
   const auto likeliest = static_cast<size_t>(std::max_element(values, values + width) - values);
   out += "," + csv_cell(classes[likeliest]);
-  if (classes.size() > kMostClassColumns) return out + fmt::format(",{:.6g}", values[likeliest]);
-  for (int64_t i = 0; i < width; ++i) out += fmt::format(",{:.6g}", values[i]);
+  if (classes.size() > kMostClassColumns) return out + fmt::format(",{:.8g}", values[likeliest]);
+  for (int64_t i = 0; i < width; ++i) out += fmt::format(",{:.8g}", values[i]);
   return out;
+}
+
+/// Inputs that new rows bring no value for at all: the model takes the mean, which nobody may notice.
+std::vector<std::string> empty_inputs(const FeaturePlan& plan, const Dataset& dataset) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    if (dataset.column(name).nulls == dataset.rows && std::ranges::count(names, name) == 0)
+      names.push_back(name);
+  };
+  for (const FloatInput& input : plan.floats) add(input.column);
+  for (const CategoryInput& input : plan.categories) add(input.column);
+  return names;
 }
 
 /// The first rows of what is to be predicted, and how many rows each needs.
@@ -204,17 +171,27 @@ class Predictor {
     const InterruptGuard guard;
     const auto begin = Clock::now();
     Progress progress(options_.quiet);
-    Output output(options_.output, options_.overwrite);
+    PredictionFile output(options_.output, options_.overwrite);
+    if (const std::vector<std::string> empty = empty_inputs(model_.plan, dataset_); !empty.empty()) {
+      progress.line(
+          fmt::format("note: no row of {} has a value in {}, which the model reads; it is taken as null",
+                      options_.data.string(), fmt::join(empty, ", ")));
+    }
     std::string header;
     for (const std::string& name : report_.columns) header += (header.empty() ? "" : ",") + csv_cell(name);
     output.add(header + "\n");
-    const int64_t total = samples_.starts.count();
+    const auto total = static_cast<double>(samples_.starts.count());
     scan_samples(dataset_, samples_.starts, samples_.span, [&](const RowBuffer& rows) {
-      if (interrupted()) fail("interrupted; nothing was written to {}", options_.output.string());
-      add(rows, output);
-      const double rate = static_cast<double>(report_.predictions) / seconds_since(begin);
-      progress.update(fmt::format("predicting  {:.0f} samples/s", rate),
-                      static_cast<double>(report_.predictions), static_cast<double>(total));
+      // The rows are few megabytes, what the layers make of them may be a thousand times as much.
+      const Tensors inputs = model_.inputs(dataset_, rows, samples_.span);
+      const int64_t samples = samples_in(model_.plan, rows, samples_.span);
+      for (int64_t at = 0; at < samples; at += model_.chunk) {
+        if (interrupted()) stop();
+        add(rows, inputs, {at, std::min(at + model_.chunk, samples)}, output);
+        const auto done = static_cast<double>(report_.predictions);
+        progress.update(fmt::format("predicting  {:.0f} samples/s", done / seconds_since(begin)), done,
+                        total);
+      }
     });
     output.commit();
     report_.output = options_.output;
@@ -225,21 +202,35 @@ class Predictor {
   }
 
  private:
-  void add(const RowBuffer& rows, Output& output) {
-    const at::Tensor predicted = model_.predict(dataset_, rows, samples_.span);
+  [[noreturn]] void stop() const {
+    if (options_.output == "-") fail("interrupted: the predictions end after {} lines", report_.predictions);
+    fail("interrupted: nothing was written to {}", options_.output.string());
+  }
+
+  /// Samples `which` of `rows`.
+  void add(const RowBuffer& rows, const Tensors& inputs, Range which, PredictionFile& output) {
+    Tensors some;
+    for (const at::Tensor& input : inputs) some.push_back(input.narrow(0, which.begin, which.size()));
+    const at::Tensor predicted = model_.predict(some);
     const int64_t width = predicted.size(1);
     const auto* values = predicted.const_data_ptr<double>();
     const int64_t last =
         std::max<int64_t>(model_.plan.windows.window, 1) - 1;  // of a sample's rows that the model sees
     std::string text;
-    for (int64_t i = 0; i < predicted.size(0); ++i) {
+    for (int64_t i = which.begin; i < which.end; ++i, values += width, ++next_) {
       while (!samples_.starts.contains(next_)) ++next_;
+      if (!std::all_of(values, values + width, [](double value) { return std::isfinite(value); })) {
+        fail(
+            "{}: the prediction for row {} is not a finite number; look for a value in it{} that is far from "
+            "those of the training rows, and leave it out (null)",
+            options_.data.string(), next_ + last,
+            model_.plan.windows.any() ? ", or in the rows of its window," : "");
+      }
       text += sample_columns_.text(next_ + last, rows, i * samples_.span + last);
-      text += prediction_text(model_.plan, values + i * width, width) + "\n";
-      ++next_;
+      text += prediction_text(model_.plan, values, width) + "\n";
     }
     output.add(text);
-    report_.predictions += predicted.size(0);
+    report_.predictions += which.size();
   }
 
   const PredictOptions& options_;
@@ -259,11 +250,15 @@ PredictReport predict(const PredictOptions& options) {
   const PredictModel model = open_run(options.run_dir, dataset);
   const Samples samples = samples_of_part(model, dataset, options.part);
   if (samples.starts.count() == 0) {
-    fail("{} has no {} to predict in part \"{}\"{}", options.data.string(),
-         model.plan.windows.any() ? "window" : "row", options.part,
-         model.plan.windows.any()
-             ? fmt::format(": no series has {} rows in a row without a gap", model.plan.windows.window)
-             : "");
+    const bool windows = model.plan.windows.any();
+    if (options.part != "all") {
+      fail("the run's split of {} keeps no {} for {} (data.split.{}); choose another --part",
+           options.data.string(), windows ? "window" : "row", options.part, options.part);
+    }
+    fail("{} has no {} to predict{}", options.data.string(), windows ? "window" : "row",
+         windows ? fmt::format(": no series has {} rows in a row without a gap of time",
+                               model.plan.windows.window)
+                 : "");
   }
   return Predictor(options, dataset, model, samples).run();
 }

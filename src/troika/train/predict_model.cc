@@ -5,6 +5,7 @@
 
 #include "troika/base/error.h"
 #include "troika/parallel/bf16.h"
+#include "troika/train/evaluate.h"
 #include "troika/train/models/registry.h"
 #include "troika/train/weights_file.h"
 #include "troika/train/workload.h"
@@ -32,11 +33,15 @@ void require_run(const Path& run_dir) {
 
 }  // namespace
 
-at::Tensor PredictModel::predict(const Dataset& dataset, const RowBuffer& rows, int64_t span) const {
-  const at::NoGradGuard no_gradients;
+Tensors PredictModel::inputs(const Dataset& dataset, const RowBuffer& rows, int64_t span) const {
   const at::ScalarType dtype = recipe.train.precision == "float64" ? at::kDouble : at::kFloat;
+  return make_inputs(plan, dataset, rows, dtype, span);
+}
+
+at::Tensor PredictModel::predict(const Tensors& inputs) const {
+  const at::NoGradGuard no_gradients;
   const Bf16Scope products(recipe.train.precision == "bf16");
-  const Tensors outputs = model->forward(make_inputs(plan, dataset, rows, dtype, span));
+  const Tensors outputs = model->forward(inputs);
   const at::Tensor plain = outputs.at(0).to(at::kDouble);
   if (plan.kind == TargetKind::number) return plain.contiguous();
   if (plain.size(1) > 1) return plain.softmax(1).contiguous();
@@ -57,6 +62,7 @@ PredictModel open_run(const Path& run_dir, const Dataset& dataset) {
                                       out.recipe.train.seed, dtype);
   start_from(out.weights, {}, out.model->parameters(), out.model->others());
   out.model->train(false);
+  out.chunk = chunk_samples(out.recipe, out.plan, dataset, loss);
   return out;
 }
 

@@ -16,9 +16,13 @@ struct PredictModel {
   Path weights;  // the checkpoint
   std::unique_ptr<Model> model;
 
-  /// Of the samples in `rows`, each `span` rows of it: numbers in standardised units, or the classes'
-  /// probabilities; float64 [samples, width].
-  at::Tensor predict(const Dataset& dataset, const RowBuffer& rows, int64_t span) const;
+  int64_t chunk = 1;  // samples that are computed at once, within a fixed memory
+
+  /// Of the samples in `rows`, each `span` rows of it.
+  Tensors inputs(const Dataset& dataset, const RowBuffer& rows, int64_t span) const;
+
+  /// Numbers in standardised units, or the classes' probabilities; float64 [samples, width].
+  at::Tensor predict(const Tensors& inputs) const;
 };
 
 /// Reads recipe, features and the best checkpoint (else the last one). Throws Error if something is missing
