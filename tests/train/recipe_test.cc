@@ -117,6 +117,10 @@ TEST_F(RecipeTest, WrongTypesAndRangesAreNamed) {
             "recipe.toml:4: data.split.train 0.9 + validation 0.1 + test 0.2 should be 1, with something "
             "left to train "
             "on");
+  EXPECT_EQ(
+      message("[data]\npath = \"x\"\ntarget = \"y\"\nsplit = {validation = 0.6, test = 0.6}\n"),
+      "recipe.toml:4: data.split.train -0.2 + validation 0.6 + test 0.6 should be 1, with something left "
+      "to train on");
   EXPECT_EQ(message("[data]\npath = \"x\"\ntarget = \"y\"\nsplit = {by = \"time\"}\n"),
             "recipe.toml: data.time is missing: split.by = \"time\" needs the column that says when a row "
             "happened");
@@ -269,6 +273,9 @@ TEST_F(RecipeTest, CommandLineOverridesAndMeshArithmetic) {
   EXPECT_THROW(load_recipe(request), UsageError);
   request.ranks = 2;
   EXPECT_EQ(load_recipe(request).parallel.mesh, (Mesh{2, 1, 1}));
+  request.mesh = "auto";
+  EXPECT_EQ(load_recipe(request).parallel.ranks, 2);
+  EXPECT_FALSE(load_recipe(request).parallel.mesh);
   request.ranks.reset();
   request.mesh = "data=2,pipeline=2";
   EXPECT_THROW(load_recipe(request), UsageError);  // not built yet

@@ -1,9 +1,11 @@
 #include "troika/train/run_dir.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "support/error_of.h"
@@ -136,6 +138,28 @@ TEST(RunDir, BestIsWhatLastWas) {
   EXPECT_EQ(read_text(run.best()), "one");
   run.mark_best();
   EXPECT_EQ(read_text(run.best()), "two");
+  run.mark_best();  // as after a kill: it is the best already, two names of one file
+  EXPECT_EQ(read_text(run.best()), "two");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "a")) {
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+  }
+}
+
+// A limit of no bytes a file stands for a full disk: names can be made, and nothing written.
+TEST(RunDir, AFullDiskLeavesNoLock) {
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+    const std::string said = error_of([&] { RunDir(folder / "runs" / "a", RunDir::Mode::fresh); });
+    ::_exit(contains(said, "can't write").empty() && contains(said, "--run-dir").empty() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(fs::exists(folder / "runs"));
 }
 
 }  // namespace

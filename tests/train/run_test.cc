@@ -130,6 +130,18 @@ TEST_F(RunTest, ARunThatEndedInItsTrialBegins) {
   EXPECT_TRUE(parse_recipe(folder_ / "run" / "recipe.toml").parallel.ranks);
 }
 
+// Ctrl-C in the trial: a loss of 0 on one rank would be made up.
+TEST_F(RunTest, WhatIsntKnownBeforeTheFirstStepIsNull) {
+  TrainReport stopped;
+  stopped.run_dir = "somewhere";
+  const Json json = Json::parse(report_json(stopped));
+  for (const char* key : {"train_loss", "ranks", "mesh", "threads_per_rank"}) {
+    EXPECT_TRUE(json.contains(key) && json[key].is_null()) << key;
+  }
+  EXPECT_EQ(report_text(stopped).find("loss"), std::string::npos);
+  EXPECT_NE(report_text(stopped).find("--resume"), std::string::npos);
+}
+
 TEST_F(RunTest, ARunWithinAnEpochHasABestToo) {
   recipe_.train.epochs.reset();
   recipe_.train.steps = 3;

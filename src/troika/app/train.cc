@@ -18,7 +18,7 @@ void add_recipe_options(CLI::App& command, Request& request) {
       ->type_name("KEY=VALUE")
       ->take_all()
       ->allow_extra_args(false);
-  command.add_option("--mesh", request.mesh, "Degrees of parallelism: data=2,pipeline=1,tensor=1");
+  command.add_option("--mesh", request.mesh, "Degrees of parallelism: auto, or data=2,pipeline=1,tensor=1");
   command.add_option("--weights", request.weights, "One copy for all thread ranks, or one each")
       ->check(CLI::IsMember({"shared", "replicated"}));
   command.add_option("--micro-batches", request.micro_batches, "Pieces that each global batch is cut into")

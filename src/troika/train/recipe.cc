@@ -52,8 +52,9 @@ Recipe load_recipe(const RecipeRequest& request) {
     parallel.mesh.reset();
   }
   if (request.mesh) {
-    parallel.mesh = parse_mesh(*request.mesh);
-    if (!request.ranks) parallel.ranks.reset();
+    parallel.mesh.reset();
+    if (*request.mesh != "auto") parallel.mesh = parse_mesh(*request.mesh);  // auto: what the ranks say
+    if (!request.ranks && parallel.mesh) parallel.ranks.reset();
   }
   if (request.micro_batches) {
     if (*request.micro_batches < 1)

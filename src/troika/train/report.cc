@@ -25,7 +25,9 @@ std::string report_json(const TrainReport& report) {
                          {"test", metrics(each.test)}});
   }
   Json json;
-  json["train_loss"] = report.train_loss;
+  const bool in_trial = !report.finished && report.steps == 0;  // stopped before ranks were chosen
+  const auto chosen = [in_trial](const Json& value) { return in_trial ? Json() : value; };
+  json["train_loss"] = chosen(report.train_loss);
   json["validation_loss"] = report.validation_loss ? Json(*report.validation_loss) : Json();
   json["metrics"] = {{"validation", metrics(report.validation)},
                      {"test", metrics(report.test)},
@@ -34,12 +36,12 @@ std::string report_json(const TrainReport& report) {
   json["samples_per_s"] = report.samples_per_s;
   json["seconds"] = report.seconds;
   json["seconds_to_first_step"] = report.seconds_to_first_step;
-  json["ranks"] = report.mesh.ranks();
-  json["mesh"] = {
-      {"data", report.mesh.data}, {"pipeline", report.mesh.pipeline}, {"tensor", report.mesh.tensor}};
+  json["ranks"] = chosen(report.mesh.ranks());
+  json["mesh"] = chosen(
+      {{"data", report.mesh.data}, {"pipeline", report.mesh.pipeline}, {"tensor", report.mesh.tensor}});
   json["schedule"] = "none";
   json["micro_batches"] = report.micro_batches;
-  json["threads_per_rank"] = report.threads_per_rank;
+  json["threads_per_rank"] = chosen(report.threads_per_rank);
   json["auto"] = Json();
   for (const LayoutRate& rate : report.tried) {
     json["auto"].push_back({{"ranks", rate.layout.ranks},
@@ -61,6 +63,11 @@ std::string report_json(const TrainReport& report) {
 }
 
 std::string report_text(const TrainReport& report) {
+  if (!report.finished && report.steps == 0) {
+    return fmt::format(
+        "stopped after {}, before the first step: ranks were not chosen yet\nrun: {}; go on with --resume\n",
+        human_seconds(report.seconds), report.run_dir.string());
+  }
   std::string text = fmt::format(
       "{} after {} steps in {}: train loss {:.4g}, {:.0f} samples/s on {} rank{} x {} thread{}, {} of "
       "memory\n",

@@ -120,7 +120,10 @@ void RunDir::lock() {
     if (!fs::equivalent(path, Path(fmt::format("/proc/self/fd/{}", file.get())), error)) continue;
     const std::string own = std::to_string(::getpid());
     if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), own.data(), own.size(), 0) < 0) {
-      fail("can't write {}: {}", path.string(), system_message(errno));
+      const int reason = errno;
+      ::unlink(path.c_str());  // else it would look like a run that was killed
+      fail("can't write {}: {}; free some space, or choose another one with --run-dir", path.string(),
+           system_message(reason));
     }
     lock_ = std::move(file);
     return;
@@ -174,9 +177,10 @@ void RunDir::mark_best() {
   fs::create_hard_link(last(), temporary, error);
   if (error) fs::copy_file(last(), temporary, error);  // a file system without links
   if (!error) fs::rename(temporary, best(), error);
+  // Also after a rename that went well: of two links to one file it does nothing, and the name stays.
+  std::error_code ignored;
+  fs::remove(temporary, ignored);
   if (error) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
     fail("can't create {}: {}", best().string(), error.message());
   }
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <limits>
+
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
@@ -180,6 +182,8 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
     opened.reset();  // it may hold much memory, and was opened to see that it can be
     if (!choose_layout(work, asked, options, progress, report)) {
       dir->keep();
+      report.train_loss = std::numeric_limits<double>::quiet_NaN();  // nothing was learned yet
+      report.peak_rss_bytes = peak_rss_bytes();
       report.seconds = seconds_since(begin);
       return report;
     }
