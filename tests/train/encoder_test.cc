@@ -7,6 +7,7 @@
 
 #include "support/temporary_folder.h"
 #include "train/support/flock.h"
+#include "train/support/write_cell.h"
 #include "troika/base/error.h"
 #include "troika/train/loss.h"
 #include "troika/train/metrics.h"
@@ -36,7 +37,7 @@ class EncoderTest : public testing::Test {
                       const std::string& loss = "") {
     try {
       choose_loss(loss, plan(target, std::move(features)), dataset_);
-    } catch (const UsageError& error) {
+    } catch (const Error& error) {
       return error.what();
     }
     return "no error";
@@ -132,6 +133,25 @@ TEST_F(EncoderTest, AllColumnsButTheEmptyOneAndTheTargetByDefault) {
   const FeaturePlan p = plan("y");
   EXPECT_EQ(p.left_out, std::vector<std::string>{"empty"});
   for (const FloatInput& input : p.floats) EXPECT_NE(input.column, "y");
+}
+
+// A mean of infinity makes the whole column NaN, which the loss would show without a name.
+TEST_F(EncoderTest, AnInfinityToTrainOnIsNamed) {
+  int64_t trained = 0, other = 0;
+  while (!train_.contains(trained)) ++trained;
+  while (train_.contains(other)) ++other;
+  write_cell(dataset_, "count", other, INFINITY);
+  EXPECT_EQ(message("y", {"count"}), "no error");
+  write_cell(dataset_, "count", trained, -INFINITY);
+  EXPECT_EQ(
+      message("y", {"count"}),
+      fmt::format(
+          "column \"count\" of {} is infinite in 1 of the {} rows to train on, so it has no mean: leave "
+          "it out of data.features, or write numbers or nothing there and pack the CSV again",
+          dataset_.folder.string(), train_.count()));
+  EXPECT_EQ(message("y2", {"x"}), "no error");
+  write_cell(dataset_, "y2", trained, INFINITY);
+  EXPECT_NE(message("y2", {"x"}).find("column \"y2\""), std::string::npos);
 }
 
 TEST_F(EncoderTest, WhatCantBeUsedIsNamed) {

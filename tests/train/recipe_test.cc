@@ -117,6 +117,9 @@ TEST_F(RecipeTest, WrongTypesAndRangesAreNamed) {
             "recipe.toml:4: data.split.train 0.9 + validation 0.1 + test 0.2 should be 1, with something "
             "left to train "
             "on");
+  EXPECT_EQ(message("[data]\npath = \"x\"\ntarget = \"y\"\nsplit = {validation = 0.6, test = 0.6}\n"),
+            "recipe.toml: data.split.train -0.2 + validation 0.6 + test 0.6 should be 1, with something left "
+            "to train on");
   EXPECT_EQ(message("[data]\npath = \"x\"\ntarget = \"y\"\nsplit = {by = \"time\"}\n"),
             "recipe.toml: data.time is missing: split.by = \"time\" needs the column that says when a row "
             "happened");

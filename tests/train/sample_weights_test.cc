@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "support/temporary_folder.h"
 #include "train/support/flock.h"
+#include "train/support/write_cell.h"
 #include "troika/base/error.h"
 
 namespace troika {
@@ -135,7 +138,10 @@ TEST_F(SampleWeightsTest, WhatCantWeighIsNamed) {
   asked.data.weight = "kind";
   EXPECT_EQ(message(asked), "data.weight \"kind\" is of type category; a weight is a number");
   asked.data.weight = "empty";
-  EXPECT_EQ(message(asked), "data.weight \"empty\" is above 0 in no row: nothing would be learned");
+  EXPECT_EQ(message(asked),
+            "data.weight \"empty\" is null in row 1 of DATA, which is a sample: a weight is a finite number "
+            "of 0 or more; "
+            "leave such rows out when packing, or give them 0");
   asked.data.weight = "nothing";
   EXPECT_NE(message(asked).find("\"nothing\""), std::string::npos);
   // x has nulls and is below 0 in places: the first such row among the samples is named.
@@ -147,8 +153,8 @@ TEST_F(SampleWeightsTest, WhatCantWeighIsNamed) {
     const double weight = value("x", row + (windows ? 4 : 0));
     EXPECT_EQ(
         message(asked),
-        fmt::format("data.weight \"x\" is {} in row {} of DATA, which is a sample: a weight is 0 or "
-                    "more; leave such rows out when packing, or give them 0",
+        fmt::format("data.weight \"x\" is {} in row {} of DATA, which is a sample: a weight is a finite "
+                    "number of 0 or more; leave such rows out when packing, or give them 0",
                     std::isnan(weight) ? "null" : fmt::format("{}", weight), row + (windows ? 4 : 0) + 1));
   }
   // Rows that are no samples may have any.
@@ -157,6 +163,36 @@ TEST_F(SampleWeightsTest, WhatCantWeighIsNamed) {
   EXPECT_EQ(message(asked), "no error");
   for (int64_t row = 0; row < kRows; ++row) split_.validation.set(row, row == 299 || value("x", row) < 0);
   EXPECT_NE(message(asked), "no error");
+}
+
+// The column's own range says neither where its weights are, nor that some are infinite.
+TEST_F(SampleWeightsTest, TrainingSamplesThatAllWeighNothingAreRefused) {
+  Recipe asked = recipe("y", false);
+  asked.data.weight = "flag";
+  for (int64_t row = 0; row < kRows; ++row) {
+    split_.train.set(row, row < 100 && value("flag", row) == 0);
+    split_.test.set(row, row >= 100);
+  }
+  EXPECT_EQ(message(asked),
+            fmt::format("data.weight \"flag\" is 0 in all {} training samples: nothing would be "
+                        "learned; weigh some of them, or split otherwise",
+                        split_.train.count()));
+  split_.train.set(*std::ranges::find_if(std::views::iota(int64_t{0}),
+                                         [&](int64_t row) { return value("flag", row) == 1; }),
+                   true);
+  EXPECT_EQ(message(asked), "no error");
+}
+
+TEST_F(SampleWeightsTest, AnInfiniteWeightIsNamed) {
+  write_cell(dataset_, "count", 211, INFINITY);
+  Recipe asked = recipe("y", false);
+  asked.data.weight = "count";
+  EXPECT_EQ(message(asked), "no error");  // no sample
+  split_.validation.set(211, true);
+  EXPECT_EQ(
+      message(asked),
+      "data.weight \"count\" is inf in row 212 of DATA, which is a sample: a weight is a finite number of 0 "
+      "or more; leave such rows out when packing, or give them 0");
 }
 
 }  // namespace

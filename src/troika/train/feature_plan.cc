@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "troika/base/error.h"
+#include "troika/base/text.h"
 #include "troika/train/encoder.h"
 
 namespace troika {
@@ -88,9 +89,13 @@ struct Moments {
   double* mean = nullptr;
   double* deviation = nullptr;
   double sum = 0, squares = 0;
-  int64_t count = 0;
+  int64_t count = 0, infinite = 0;  // finite values and others
 
   void add(double value) {
+    if (!std::isfinite(value)) {
+      ++infinite;
+      return;
+    }
     const double x = value * unit - shift;
     sum += x;
     squares += x * x;
@@ -109,12 +114,14 @@ struct Moments {
 
 void measure(const Dataset& dataset, const RowSet& rows, FeaturePlan& plan) {
   std::vector<Moments> moments;
+  std::vector<std::string> names;  // of their columns
   const auto want = [&](const std::string& name, double* mean, double* deviation) {
     const Column& column = dataset.column(name);
     const bool timestamp = column.type == ColumnType::timestamp;
     const double unit = timestamp ? 1e-9 : 1;
     moments.push_back({column.storage, column.index, timestamp ? column.minimum * unit : column.mean, unit,
                        mean, deviation});
+    names.push_back(name);
   };
   for (FloatInput& input : plan.floats) {
     if (input.encoding == Encoding::standardised) want(input.column, &input.mean, &input.deviation);
@@ -137,7 +144,16 @@ void measure(const Dataset& dataset, const RowSet& rows, FeaturePlan& plan) {
       }
     }
   });
-  for (const Moments& each : moments) each.finish();
+  for (size_t i = 0; i < moments.size(); ++i) {
+    if (moments[i].infinite > 0) {
+      fail(
+          "column \"{}\" of {} is infinite in {} of the {} rows to train on, so it has no mean: leave it out "
+          "of "
+          "data.features, or write numbers or nothing there and pack the CSV again",
+          names[i], dataset.folder.string(), with_commas(moments[i].infinite), with_commas(rows.count()));
+    }
+    moments[i].finish();
+  }
 }
 
 /// Whether a column is an input if nobody says which are (the rule is in encoder.h).

@@ -31,8 +31,8 @@ SplitRecipe read_split(const RecipeSource& source, const toml::table* table, con
   in.number("train", 0, 1, train);
   if (std::abs(train + split.validation + split.test - 1) > 1e-9 || train < 0.01) {
     in.fail_at("train",
-               fmt::format("{} + validation {} + test {} should be 1, with something left to train on", train,
-                           split.validation, split.test));
+               fmt::format("{:.6g} + validation {} + test {} should be 1, with something left to train on",
+                           train, split.validation, split.test));
   }
   in.finish();
   if (split.by == "series" && data.series.empty()) {

@@ -1,5 +1,6 @@
 #include "troika/train/sample_weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -18,23 +19,29 @@ double weight_at(const SampleWeights& weights, const Dataset& dataset, const Row
                                                       : static_cast<double>(value);
 }
 
-void check_rows(const SampleWeights& weights, const Dataset& dataset, const FeaturePlan& plan,
-                const RowSet& samples) {
+/// The largest weight of the samples. Read from the rows: the column's own range leaves infinities out, and
+/// knows nothing of parts.
+double largest_weight(const SampleWeights& weights, const Dataset& dataset, const FeaturePlan& plan,
+                      const RowSet& samples) {
   const RowSet rows = answer_rows(samples, plan.windows);
   int64_t row = -1;
+  double largest = 0;
   scan_rows(dataset, rows, [&](const RowBuffer& buffer) {
     for (int64_t i = 0; i < buffer.rows; ++i) {
       for (++row; !rows.contains(row);) ++row;
       const double weight = weight_at(weights, dataset, buffer, i);
-      if (weight >= 0 && std::isfinite(weight)) continue;
+      if (weight >= 0 && std::isfinite(weight)) {
+        largest = std::max(largest, weight);
+        continue;
+      }
       fail(
-          "data.weight \"{}\" is {} in row {} of {}, which is a sample: a weight is 0 or more; leave such "
-          "rows "
-          "out when packing, or give them 0",
+          "data.weight \"{}\" is {} in row {} of {}, which is a sample: a weight is a finite number of 0 or "
+          "more; leave such rows out when packing, or give them 0",
           weights.column, std::isnan(weight) ? "null" : fmt::format("{}", weight), with_commas(row + 1),
           dataset.folder.string());
     }
   });
+  return largest;
 }
 
 void plan_column(SampleWeights& weights, const Dataset& dataset, const std::string& name,
@@ -47,10 +54,16 @@ void plan_column(SampleWeights& weights, const Dataset& dataset, const std::stri
   weights.column = name;
   weights.storage = column.storage;
   weights.index = column.index;
-  if (column.maximum <= 0) fail("data.weight \"{}\" is above 0 in no row: nothing would be learned", name);
-  if (column.nulls == 0 && column.minimum >= 0 && std::isfinite(column.maximum)) return;
-  for (const RowSet* samples : {&split.train, &split.validation, &split.test}) {
-    check_rows(weights, dataset, plan, *samples);
+  const double largest = largest_weight(weights, dataset, plan, split.train);
+  for (const RowSet* samples : {&split.validation, &split.test}) {
+    largest_weight(weights, dataset, plan, *samples);
+  }
+  if (largest == 0) {
+    fail(
+        "data.weight \"{}\" is 0 in all {} training samples: nothing would be learned; weigh some of them, "
+        "or "
+        "split otherwise",
+        name, with_commas(split.train.count()));
   }
 }
 

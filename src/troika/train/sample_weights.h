@@ -22,9 +22,9 @@ RowSet answer_rows(const RowSet& samples, const WindowOptions& windows);
 
 /// Reads the recipe's data.weight and train.class_weights. "balanced" gives a class n / (classes * its
 /// samples), over the `train` samples and the classes that these have; the others count 1. One pass over the
-/// training targets, and one over the weights if some might not do.
-/// Throws UsageError for a column that isn't a number or a target that isn't a class; Error naming the row
-/// for a weight of a sample of `train`, `validation` or `test` that is null, negative or not finite.
+/// training targets, and one over the weights. Throws UsageError for a column that isn't a number or a target
+/// that isn't a class; Error naming the row for a weight of a sample of `train`, `validation` or `test` that
+/// is null, negative or not finite, and Error if all training samples weigh 0.
 SampleWeights plan_weights(const Dataset& dataset, const Recipe& recipe, const FeaturePlan& plan,
                            const Split& split);
 
