@@ -6,6 +6,7 @@
 #include <new>
 
 #include "troika/base/error.h"
+#include "troika/parallel/torch_errors.h"
 
 namespace troika {
 
@@ -16,8 +17,7 @@ int status_of(const std::function<int()>& work) noexcept {
     fmt::print(stderr, "troika: {}\n", error.what());
     return 2;
   } catch (const c10::Error& error) {
-    // torch's own message without its C++ stack, which says nothing to a user.
-    fmt::print(stderr, "troika: {}\n", error.what_without_backtrace());
+    fmt::print(stderr, "troika: {}\n", explain_torch(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "troika: out of memory\n");
   } catch (const std::exception& error) {

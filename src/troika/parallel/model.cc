@@ -12,6 +12,7 @@
 #include "troika/base/error.h"
 #include "troika/base/random.h"
 #include "troika/parallel/batch_norm.h"
+#include "troika/parallel/torch_errors.h"
 
 namespace troika {
 namespace {
@@ -135,7 +136,8 @@ Tensors Model::forward_layer(size_t index, const Tensors& inputs) const {
     check_draws_of_layer();
     return outputs;
   } catch (const c10::Error& error) {
-    fail("layer \"{}\", forward: {}", name, batch_norms.explain(error.what_without_backtrace()));
+    fail("layer \"{}\", forward: {}", name,
+         batch_norms.explain(explain_torch(error.what_without_backtrace())));
   } catch (const std::out_of_range&) {
     fail("layer \"{}\", forward: it wants more than the {} input{} it gets", name, inputs.size(),
          inputs.size() == 1 ? "" : "s");

@@ -6,6 +6,7 @@
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
 #include "troika/base/text.h"
+#include "troika/parallel/torch_errors.h"
 #include "troika/train/rate_schedule.h"
 #include "troika/train/run_log.h"
 #include "troika/train/step_pieces.h"
@@ -272,7 +273,7 @@ void RankLoop::report(bool finished) {
 
 void train_rank(Run& run, Communicator& communicator) {
   const ThreadCount threads(*run.work.recipe.parallel.threads_per_rank);
-  RankLoop(run, communicator).run();
+  with_plain_errors([&] { RankLoop(run, communicator).run(); });
 }
 
 }  // namespace troika::internal

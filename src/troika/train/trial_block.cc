@@ -4,6 +4,7 @@
 #include "troika/base/interrupt.h"
 #include "troika/base/text.h"
 #include "troika/comm/rank_group.h"
+#include "troika/parallel/torch_errors.h"
 #include "troika/train/step_pieces.h"
 #include "troika/train/trial.h"
 
@@ -82,8 +83,10 @@ TrialBlock measure_block(const Workload& work, const Layout& layout, double seco
   TrialBlock block;
   run_thread_ranks(static_cast<int>(layout.ranks), group, [&](Communicator& communicator) {
     const internal::ThreadCount threads(layout.threads);
-    const TrialBlock mine = BlockLoop(work, *source, communicator).run(seconds, most_steps);
-    if (communicator.rank() == 0) block = mine;
+    with_plain_errors([&] {
+      const TrialBlock mine = BlockLoop(work, *source, communicator).run(seconds, most_steps);
+      if (communicator.rank() == 0) block = mine;
+    });
   });
   return block;
 }
