@@ -249,6 +249,35 @@ TEST(Verify, TheEngineIsEqualAndBitwise) {
   }
 }
 
+// Centred, so that what shifts all of a sample's features alike has no effect: its gradient is noise.
+struct CentredNet : torch::nn::Module {
+  at::Tensor shift{register_parameter("shift", at::zeros({1}))};
+  torch::nn::Linear in{register_module("in", torch::nn::Linear(kInputs, 8))};
+  torch::nn::Linear out{register_module("out", torch::nn::Linear(8, 1))};
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor moved = in(x) + shift;
+    return out((moved - moved.mean(1, true)).tanh());
+  }
+};
+
+// Adam makes steps of noise of 1e-17, others on each side; the update is right all the same.
+TEST(Verify, AdamsStepsOfNoiseAreNoMistake) {
+  for (const auto kind : {Optimizer::Kind::adam, Optimizer::Kind::adamw}) {
+    VerifyWork work = make_full_work(11);
+    work.layers = {layer<CentredNet>("net")};
+    work.ranks = 3;
+    work.micro_batches = 2;
+    work.steps = 6;
+    work.options.optimizer.kind = kind;
+    const VerifyResult result = verify(work, at::kDouble);
+    EXPECT_TRUE(result.equal) << result.max_rel_diff;
+    EXPECT_GT(result.max_abs_diff, 1e-13);  // of the shift
+    for (const Mutation mutation : {Mutation::decay_on_biases, Mutation::late_learning_rate}) {
+      EXPECT_FALSE(verify(work, at::kDouble, mutated_engine(mutation)).equal) << static_cast<int>(mutation);
+    }
+  }
+}
+
 TEST(Verify, InFloat32TooWithItsOwnTolerance) {
   VerifyWork work = make_work(64);
   const VerifyResult result = verify(work, at::kFloat);

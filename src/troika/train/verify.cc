@@ -10,6 +10,7 @@
 #include "troika/train/verify_cause.h"
 #include "troika/train/verify_pieces.h"
 #include "troika/train/verify_plain.h"
+#include "troika/train/verify_rounding.h"
 
 namespace troika {
 namespace {
@@ -47,14 +48,15 @@ class Comparison {
     judge(step, what, "", at::scalar_tensor(x, at::kDouble), at::scalar_tensor(y, at::kDouble), std::abs(y));
   }
 
+  /// `allowed`: differences of elements that aren't held against x; empty, or undefined: none.
   void tensors(int64_t step, const std::string& what, const std::vector<at::Tensor>& x,
-               const std::vector<at::Tensor>& y) {
+               const std::vector<at::Tensor>& y, const std::vector<at::Tensor>& allowed = {}) {
     TROIKA_ASSERT(x.size() == y.size(), what);
     double scale = 0;
     for (const at::Tensor& t : y) scale = std::max(scale, largest(t));
     for (size_t i = 0; i < x.size(); ++i) {
       judge(step, what, (what == "buffers" ? buffer_names_ : names_)[i], x[i], y[i],
-            std::max(largest(y[i]), 1e-3 * scale));
+            std::max(largest(y[i]), 1e-3 * scale), allowed.empty() ? at::Tensor() : allowed[i]);
     }
     (what == "gradients" ? result_.gradients
      : what == "weights" ? result_.weights
@@ -66,11 +68,13 @@ class Comparison {
 
  private:
   void judge(int64_t step, const std::string& what, const std::string& name, const at::Tensor& x,
-             const at::Tensor& y, double scale) {
+             const at::Tensor& y, double scale, const at::Tensor& allowed = {}) {
     if (x.numel() == 0) return;
-    const double difference = largest(x.to(at::kDouble) - y.to(at::kDouble));
-    const double relative = scale > 0 ? difference / scale : difference;
-    result_.max_abs_diff = std::max(result_.max_abs_diff, difference);
+    const at::Tensor differences = (x.to(at::kDouble) - y.to(at::kDouble)).abs();
+    const double judged =
+        allowed.defined() ? largest((differences - allowed).clamp_min(0)) : largest(differences);
+    const double relative = scale > 0 ? judged / scale : judged;
+    result_.max_abs_diff = std::max(result_.max_abs_diff, largest(differences));
     result_.max_rel_diff = std::max(result_.max_rel_diff, relative);
     const bool equal = relative <= tolerance_;  // false for NaN
     if (!equal && !first_) first_ = Difference{step, what, name, factor_of(x, y), "unknown"};
@@ -125,6 +129,7 @@ std::optional<Difference> compare_with_plain(const VerifyWork& work, at::ScalarT
   PlainReference plain(work, precision);
   const std::vector<std::string> buffer_names = plain.buffer_names();
   Comparison comparison(result, result.tolerance, plain.names(), buffer_names);
+  UpdateRounding rounding(work.options.optimizer);
   std::vector<at::Tensor> before_last;
   engine(work, precision, [&](const StepRecord& record) {
     const bool found_before = comparison.found();
@@ -134,8 +139,12 @@ std::optional<Difference> compare_with_plain(const VerifyWork& work, at::ScalarT
     comparison.loss(record.step, record.loss, step.loss);
     comparison.tensors(record.step, "gradients", record.gradients, step.gradients);
     comparison.number(record.step, "grad_norm", record.grad_norm, step.grad_norm);
+    const double clip = work.options.clip_norm, norm = step.grad_norm;
+    const std::vector<at::Tensor> allowed = rounding.step(
+        record.gradients, step.gradients, clip > 0 && norm > clip ? clip / norm : 1,
+        work.learning_rate ? work.learning_rate(record.step - 1) : work.options.optimizer.learning_rate);
     for (const auto& weights : record.weights_after) {
-      comparison.tensors(record.step, "weights", weights, plain.weights());
+      comparison.tensors(record.step, "weights", weights, plain.weights(), allowed);
     }
     for (const auto& buffers : record.buffers) {
       comparison.tensors(record.step, "buffers", buffers, plain.buffers());
