@@ -186,6 +186,30 @@ TEST_F(PredictTest, WindowsEndWithTheNewestRow) {
   }
 }
 
+// The layers of a wide model hold far more than its rows do: some samples are computed at a time.
+TEST_F(PredictTest, AWideModelIsComputedInPieces) {
+  with_windows("mlp", 60, 1);
+  recipe_.data.features = {"x"};
+  recipe_.data.split = {.by = "time", .validation = 0, .test = 0};
+  recipe_.model.width = 4096;
+  recipe_.model.layers = 1;
+  recipe_.train.epochs.reset();
+  recipe_.train.steps = 1;
+  train_it();
+  const Cells cells = predict_it();
+  const Dataset dataset = open_dataset(folder_ / "data");
+  const PredictModel run = open_run(options_.run_dir, dataset);
+  ASSERT_LT(run.chunk, 40);
+  ASSERT_EQ(cells.size(), kRows - 60 + 2u);
+  const TargetColumn& target = run.plan.targets[0];
+  for (const size_t i : {size_t{1}, static_cast<size_t>(run.chunk + 1), cells.size() - 1}) {
+    const int64_t last = std::stoll(cells[i][0]);
+    EXPECT_EQ(last, 58 + static_cast<int64_t>(i));
+    EXPECT_NEAR(std::stod(cells[i][2]), by_hand(run, dataset, last - 59)[0] * target.deviation + target.mean,
+                1e-4 * target.deviation);
+  }
+}
+
 TEST_F(PredictTest, PartsAreThoseOfTheRunsSplit) {
   for (const int64_t window : {0, 4}) {
     if (window > 0) with_windows("mlp", window, 3);
