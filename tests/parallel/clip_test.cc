@@ -6,6 +6,7 @@
 
 #include "support/error_of.h"
 #include "support/small_models.h"
+#include "support/torch_optimizer.h"
 #include "troika/comm/rank_group.h"
 #include "troika/parallel/micro_batched_reference.h"
 
@@ -75,36 +76,6 @@ Record run_reference(const SmallModel& model, int ranks, const ReplicaOptions& o
     record.weights.push_back(copies_of(reference.parameters()));
   }
   return record;
-}
-
-template <typename TorchOptimizer, typename Options>
-std::unique_ptr<torch::optim::Optimizer> torch_optimizer(const std::vector<at::Tensor>& parameters,
-                                                         const Options& options) {
-  std::vector<at::Tensor> matrices, others;
-  for (const at::Tensor& p : parameters) (p.dim() >= 2 ? matrices : others).push_back(p);
-  Options without = options;
-  without.weight_decay(0);
-  auto optimizer = std::make_unique<TorchOptimizer>(
-      std::vector<torch::optim::OptimizerParamGroup>{{matrices}, {others}}, options);
-  // Given to the constructor, a number that is torch's own default would count as not given.
-  static_cast<Options&>(optimizer->param_groups()[1].options()) = without;
-  return optimizer;
-}
-
-std::unique_ptr<torch::optim::Optimizer> torch_optimizer(const std::vector<at::Tensor>& parameters,
-                                                         const Optimizer& o) {
-  switch (o.kind) {
-    case Optimizer::Kind::sgd:
-      return torch_optimizer<torch::optim::SGD>(
-          parameters, torch::optim::SGDOptions(1).momentum(o.momentum).weight_decay(o.weight_decay));
-    case Optimizer::Kind::adam:
-      return torch_optimizer<torch::optim::Adam>(parameters,
-                                                 torch::optim::AdamOptions(1).weight_decay(o.weight_decay));
-    case Optimizer::Kind::adamw:
-      return torch_optimizer<torch::optim::AdamW>(parameters,
-                                                  torch::optim::AdamWOptions(1).weight_decay(o.weight_decay));
-  }
-  return nullptr;
 }
 
 /// The whole batch at once, as a person writes it with torch.

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "support/small_models.h"
+#include "support/torch_optimizer.h"
 #include "troika/comm/rank_group.h"
 #include "troika/parallel/micro_batched_reference.h"
 
@@ -74,43 +75,6 @@ Record run_reference(const Case& c) {
     record.weights.push_back(copies_of(reference.parameters()));
   }
   return record;
-}
-
-/// As people write it: matrices decay, biases don't.
-template <typename TorchOptimizer, typename Options>
-std::unique_ptr<torch::optim::Optimizer> with_groups(const std::vector<at::Tensor>& parameters,
-                                                     const Options& options) {
-  std::vector<at::Tensor> matrices, others;
-  for (const at::Tensor& p : parameters) (p.dim() >= 2 ? matrices : others).push_back(p);
-  Options without = options;
-  without.weight_decay(0);
-  auto optimizer = std::make_unique<TorchOptimizer>(
-      std::vector<torch::optim::OptimizerParamGroup>{{matrices}, {others}}, options);
-  // Given to the constructor, a number that is torch's own default would count as not given.
-  static_cast<Options&>(optimizer->param_groups()[1].options()) = without;
-  return optimizer;
-}
-
-std::unique_ptr<torch::optim::Optimizer> torch_optimizer(const std::vector<at::Tensor>& parameters,
-                                                         const Optimizer& o) {
-  switch (o.kind) {
-    case Optimizer::Kind::sgd:
-      return with_groups<torch::optim::SGD>(parameters, torch::optim::SGDOptions(o.learning_rate)
-                                                            .momentum(o.momentum)
-                                                            .nesterov(o.nesterov)
-                                                            .weight_decay(o.weight_decay));
-    case Optimizer::Kind::adam:
-      return with_groups<torch::optim::Adam>(parameters, torch::optim::AdamOptions(o.learning_rate)
-                                                             .weight_decay(o.weight_decay)
-                                                             .betas({o.beta1, o.beta2})
-                                                             .eps(o.epsilon));
-    case Optimizer::Kind::adamw:
-      return with_groups<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(o.learning_rate)
-                                                              .weight_decay(o.weight_decay)
-                                                              .betas({o.beta1, o.beta2})
-                                                              .eps(o.epsilon));
-  }
-  return nullptr;
 }
 
 /// The whole batch in one piece, torch's own mean and optimizer. In float32 an Adam step turns the rounding

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/temporary_folder.h"
-#include "train/support/flock.h"
+#include "train/support/flock_recipe.h"
 #include "troika/base/error.h"
 #include "troika/train/checkpoint.h"
 #include "troika/train/trainer.h"
@@ -42,21 +42,15 @@ class ResumeTest : public testing::Test {
  protected:
   ResumeTest() {
     write_flock(folder_ / "data", 500);
-    recipe_.data.path = folder_ / "data";
-    recipe_.data.targets = {"y"};
-    recipe_.data.features = {"x", "count", "kind"};
+    recipe_ = flock_recipe(folder_ / "data");
     recipe_.model.width = 24;
     recipe_.model.dropout = 0.3;
     recipe_.train.epochs = 3;
     recipe_.train.batch = 48;
-    recipe_.train.learning_rate = 0.01;
     recipe_.train.rate_schedule = "cosine";
     recipe_.train.warmup = 4;
     recipe_.train.clip_norm = 0.5;
-    recipe_.train.log_every = 1;
     recipe_.train.checkpoint_every = 3;
-    recipe_.parallel.ranks = 1;
-    recipe_.parallel.threads_per_rank = 1;
   }
 
   void use_windows() {

@@ -7,7 +7,7 @@
 
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
-#include "train/support/flock.h"
+#include "train/support/flock_recipe.h"
 #include "troika/base/error.h"
 #include "troika/train/checkpoint.h"
 #include "troika/train/rate_schedule.h"
@@ -24,16 +24,7 @@ class RunTest : public testing::Test {
  protected:
   RunTest() {
     write_flock(folder_ / "data", 500);
-    recipe_.data.path = folder_ / "data";
-    recipe_.data.targets = {"y"};
-    recipe_.data.features = {"x", "count", "kind"};
-    recipe_.model.width = 16;
-    recipe_.train.epochs = 2;
-    recipe_.train.batch = 64;
-    recipe_.train.learning_rate = 0.01;
-    recipe_.train.log_every = 1;
-    recipe_.parallel.ranks = 1;
-    recipe_.parallel.threads_per_rank = 1;
+    recipe_ = flock_recipe(folder_ / "data");
   }
 
   TrainOptions options(const std::string& run) const {

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/temporary_folder.h"
-#include "train/support/flock.h"
+#include "train/support/flock_recipe.h"
 #include "troika/base/error.h"
 #include "troika/train/checkpoint.h"
 
@@ -29,16 +29,8 @@ class TrainTest : public testing::Test {
  protected:
   TrainTest() {
     write_flock(folder_ / "data", kRows);
-    recipe_.data.path = folder_ / "data";
-    recipe_.data.targets = {"y"};
+    recipe_ = flock_recipe(folder_ / "data");
     recipe_.data.features = {"x", "count", "flag", "kind"};
-    recipe_.model.width = 16;
-    recipe_.train.epochs = 2;
-    recipe_.train.batch = 64;
-    recipe_.train.learning_rate = 0.01;
-    recipe_.train.log_every = 1;
-    recipe_.parallel.ranks = 1;
-    recipe_.parallel.threads_per_rank = 1;
   }
 
   TrainOptions options(const std::string& run) const {

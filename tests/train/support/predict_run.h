@@ -9,7 +9,7 @@
 
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
-#include "train/support/flock.h"
+#include "train/support/flock_recipe.h"
 #include "troika/train/predict.h"
 #include "troika/train/trainer.h"
 
@@ -52,15 +52,12 @@ class PredictRun : public testing::Test {
  protected:
   PredictRun() {
     write_flock(folder_ / "data", kRows);
-    recipe_.data.path = folder_ / "data";
-    recipe_.data.targets = {"y"};
+    recipe_ = flock_recipe(folder_ / "data");
     recipe_.data.features = {"x", "count", "kind", "flag"};
     recipe_.model.width = 6;
     recipe_.train.epochs = 1;
     recipe_.train.batch = 32;
     recipe_.train.learning_rate = 0.05;
-    recipe_.parallel.ranks = 1;
-    recipe_.parallel.threads_per_rank = 1;
     options_.run_dir = folder_ / "run";
     options_.data = folder_ / "data";
     options_.output = folder_ / "out.csv";
