@@ -2,7 +2,9 @@
 // don't. Tests compare the engine's update with it.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include <memory>
 #include <vector>

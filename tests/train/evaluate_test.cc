@@ -138,7 +138,7 @@ TEST_F(EvaluateTest, WindowsOfSeveralStepsAhead) {
   Result first;
   for (const int ranks : {1, 3}) {
     const Workload work = workload("y2", ranks);
-    EXPECT_EQ(seconds_between_rows(work.dataset, work.features.windows), 3600);
+    EXPECT_EQ(seconds_between_rows(work.dataset, work.features.windows, work.split), 3600);
     const Result now = evaluate(work, {.chunk = 16});
     if (ranks == 1) first = now;
     EXPECT_EQ(now.numbers[0], first.numbers[0]);

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "train/support/predict_run.h"
+#include "troika/data/cell_text.h"
 
 namespace troika {
 namespace {

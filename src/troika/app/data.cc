@@ -1,5 +1,4 @@
 // troika data info, head, check: what is in a dataset.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "troika/app/commands.h"
@@ -7,7 +6,7 @@
 #include "troika/app/table.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
-#include "troika/data/csv_value.h"
+#include "troika/data/cell_text.h"
 #include "troika/data/source.h"
 
 namespace troika {
@@ -56,43 +55,6 @@ void print_info(const DataRequest& request) {
   fmt::print("{}", table.text());
 }
 
-// As it was in the source, as far as the dataset knows; "" for null.
-std::string cell_text(const Column& column, float number, int64_t integer) {
-  if (column.storage == Storage::ints) {
-    if (integer == kNullInt) return "";
-    return column.type == ColumnType::timestamp ? timestamp_text(integer) : std::to_string(integer);
-  }
-  if (std::isnan(number)) return "";
-  switch (column.type) {
-    case ColumnType::boolean:
-      return number != 0 ? "true" : "false";
-    case ColumnType::category: {
-      if (number < 0 || number >= static_cast<float>(column.categories.size())) {
-        fail("column \"{}\" holds the category code {}, but there are {} categories; run troika data check",
-             column.name, number, column.categories.size());
-      }
-      return column.categories[static_cast<size_t>(number)];
-    }
-    case ColumnType::integer:
-      return fmt::format("{}", static_cast<int64_t>(number));
-    case ColumnType::number:
-    case ColumnType::timestamp:
-      break;
-  }
-  return fmt::format("{}", number);
-}
-
-std::string csv_cell(const std::string& text) {
-  const bool blank_ends = !text.empty() && (text.front() == ' ' || text.back() == ' ');
-  if (!blank_ends && text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) {
-    out += c;
-    if (c == '"') out += '"';
-  }
-  return out + '"';
-}
-
 std::string csv_line(const std::vector<std::string>& cells) {
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) line += (i == 0 ? "" : ",") + csv_cell(cells[i]);
@@ -115,10 +77,7 @@ void print_head(const DataRequest& request) {
     for (int64_t row = 0; row < buffer.rows; ++row) {
       std::vector<std::string> cells;
       for (const Column& column : dataset.columns) {
-        const bool floats = column.storage == Storage::floats;
-        const auto at =
-            static_cast<size_t>(row * (floats ? dataset.float_columns : dataset.int_columns) + column.index);
-        std::string text = cell_text(column, floats ? buffer.floats[at] : 0, floats ? 0 : buffer.ints[at]);
+        std::string text = cell_text(dataset, buffer, row, column);
         cells.push_back(request.csv ? std::move(text) : printable(text, 40));
       }
       if (request.csv)

@@ -36,18 +36,6 @@ FileHandle open_or_fail(const Path& path, int flags, const char* doing) {
   return open_or_fail(path, flags, doing, path);
 }
 
-// Where a chain of links leads, also to a file that isn't there yet.
-Path end_of_links(Path path) {
-  constexpr int kMostLinks = 40;
-  std::error_code error;
-  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
-    path = path.parent_path() / std::filesystem::read_symlink(path, error);
-  }
-  if (!std::filesystem::is_symlink(path, error)) return path;
-  errno = ELOOP;
-  fail_with_errno("create", path);
-}
-
 // A rename is on disk only when the folder that holds the name is.
 void sync_folder(const Path& folder) {
   const FileHandle handle = open_or_fail(folder.empty() ? Path(".") : folder, O_RDONLY | O_DIRECTORY, "open");
@@ -126,25 +114,47 @@ std::string read_text(const Path& path) {
   }
 }
 
-void write_whole(const Path& path, std::string_view content) {
-  const auto bytes = std::as_bytes(std::span(content));
+Path end_of_links(Path path) {
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  }
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  errno = ELOOP;
+  fail_with_errno("create", path);
+}
+
+WholeFile::WholeFile(Path path) : path_(std::move(path)) {
   std::error_code error;
   // A device or a pipe takes what comes; renaming would replace it.
-  if (std::filesystem::is_other(path, error)) {
-    return write_all(open_or_fail(path, O_WRONLY, "open"), bytes, path);
+  if (std::filesystem::is_other(path_, error)) {
+    file_ = open_or_fail(path_, O_WRONLY, "open");
+    return;
   }
-  const Path target = end_of_links(path);
-  const Path temporary = target.string() + fmt::format(".{}.tmp", ::getpid());
-  try {
-    const FileHandle handle = open_or_fail(temporary, O_WRONLY | O_CREAT | O_TRUNC, "create", path);
-    write_all(handle, bytes, path);
-    sync_file(handle, path);
-    if (::rename(temporary.c_str(), target.c_str()) != 0) fail_with_errno("create", path);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  sync_folder(target.parent_path());
+  target_ = end_of_links(path_);
+  temporary_ = target_.string() + fmt::format(".{}.tmp", ::getpid());
+  file_ = open_or_fail(temporary_, O_WRONLY | O_CREAT | O_TRUNC, "create", path_);
+}
+
+WholeFile::~WholeFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void WholeFile::write(std::string_view text) { write_all(file_, std::as_bytes(std::span(text)), path_); }
+
+void WholeFile::commit() {
+  if (temporary_.empty()) return;
+  sync_file(file_, path_);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_with_errno("create", path_);
+  temporary_.clear();
+  sync_folder(target_.parent_path());
+}
+
+void write_whole(const Path& path, std::string_view content) {
+  WholeFile file(path);
+  file.write(content);
+  file.commit();
 }
 
 MappedFile::MappedFile(const Path& path) {

@@ -45,8 +45,29 @@ void sync_file(const FileHandle& file, const Path& path_for_errors);
 
 std::string read_text(const Path& path);
 
-/// Writes `path` whole: to a temporary name beside it, synced, renamed over it. A crash leaves the old file
-/// or the new one, never a mixture. A link stays a link; a device or a pipe is written to as it is.
+/// Where a chain of links leads, also to a file that isn't there yet. Throws Error if they go round.
+Path end_of_links(Path path);
+
+/// A file that is written to a temporary name beside `path`; commit() syncs it and renames it over `path`,
+/// without that the destructor removes it. A crash leaves the old file or the new one, never a mixture. A
+/// link stays a link; a device or a pipe is written to as it is.
+class WholeFile {
+ public:
+  explicit WholeFile(Path path);
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+  ~WholeFile();
+
+  void write(std::string_view text);
+  void commit();
+
+ private:
+  Path path_;
+  Path target_, temporary_;  // empty for a device
+  FileHandle file_;
+};
+
+/// Writes `path` whole, as WholeFile does.
 void write_whole(const Path& path, std::string_view content);
 
 /// A file mapped read-only; size 0 is fine.

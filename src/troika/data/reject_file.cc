@@ -3,21 +3,13 @@
 #include <fmt/format.h>
 
 #include "troika/base/text.h"
+#include "troika/data/cell_text.h"
 
 namespace troika {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 16, kFirstFew = 5;
 constexpr size_t kTextBytes = 1 << 16;  // of a record's text
-
-std::string csv_quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    out += c;
-    if (c == '"') out += '"';
-  }
-  return out + '"';
-}
 
 // As it is, so that it can be mended and packed; bytes that would spoil the report are written as \xNN.
 std::string reported_text(std::string_view text) {

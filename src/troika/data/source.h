@@ -38,6 +38,7 @@ class RowSet {
 struct Split {
   RowSet train, validation, test;
   int64_t null_targets = 0;  // rows left out because their target is null
+  double median_step = 0;    // of windows' series, as in SeriesMap
   std::string description;   // for people: "by time: train up to 2013-10-19, validation ..., test ..."
   int64_t items() const { return train.count() + validation.count() + test.count(); }
 };

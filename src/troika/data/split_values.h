@@ -1,8 +1,9 @@
-// Single values of rows, as splits and windows look at them. Pure functions; thread-safe.
+// Single values of rows, as splits, windows and baselines look at them. Pure functions; thread-safe.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,6 +31,15 @@ inline bool is_null_at(const Dataset& dataset, const RowBuffer& rows, int64_t ro
 inline int64_t whole_at(const Dataset& dataset, const RowBuffer& rows, int64_t row, const Column& column) {
   if (column.storage == Storage::ints) return int_at(dataset, rows, row, column);
   return static_cast<int64_t>(float_at(dataset, rows, row, column));
+}
+
+/// Any column's value as a number, a category's as its code; NaN for null.
+inline double number_at(const Dataset& dataset, const RowBuffer& rows, int64_t row, Storage storage,
+                        int index) {
+  if (storage == Storage::floats)
+    return rows.floats[static_cast<size_t>(row * dataset.float_columns + index)];
+  const int64_t value = rows.ints[static_cast<size_t>(row * dataset.int_columns + index)];
+  return value == kNullInt ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(value);
 }
 
 /// Calls `visit(row number, rows, index in rows)` for each row of `selected`.

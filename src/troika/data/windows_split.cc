@@ -278,6 +278,7 @@ class WindowSplitter {
         with_commas(scan_.map.series),
         windows_.time.empty() ? "" : fmt::format(", {} gaps{}", with_commas(scan_.map.gaps), largest_step()),
         left_out());
+    split_.median_step = scan_.map.median_step;
     split_.description = std::move(description);
     return std::move(split_);
   }

@@ -5,7 +5,6 @@
 #include "troika/base/error.h"
 #include "troika/parallel/bf16.h"
 #include "troika/parallel/gradient_sync.h"
-#include "troika/parallel/step_context.h"
 #include "troika/parallel/step_math.h"
 
 namespace troika {
@@ -25,11 +24,7 @@ MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, c
 }
 
 Tensors MicroBatchedReference::forward(const Batch& batch) {
-  const StepScope step({.seed = options_.seed,
-                        .step = steps_ + 1,
-                        .samples = {batch.first_sample, batch.first_sample + batch.samples},
-                        .batch_norm_group = options_.batch_norm_group,
-                        .batch_norm = &statistics_});
+  const StepScope step(context_of(options_, batch, steps_ + 1, &statistics_));
   const Bf16Scope precision(options_.bf16);
   return without_bf16(model_.forward(batch.inputs));
 }

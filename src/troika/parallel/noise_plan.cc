@@ -184,8 +184,9 @@ ForwardScope::ForwardScope(const Tensors& inputs, const std::function<void(const
 ForwardScope::~ForwardScope() { forward_now = before_; }
 
 NoisyLayerScope::NoisyLayerScope(NoisePlan& plan, const std::string& name)
-    : scope_(hash64(name)), before_(layer_now) {
-  layer_now = {&plan, &name, hash64(name)};
+    : NoisyLayerScope(Present{&plan, &name, hash64(name)}) {}
+NoisyLayerScope::NoisyLayerScope(const Present& layer) : scope_(layer.hash), before_(layer_now) {
+  layer_now = layer;
 }
 NoisyLayerScope::~NoisyLayerScope() { layer_now = before_; }
 

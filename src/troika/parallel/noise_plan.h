@@ -80,6 +80,8 @@ class NoisyLayerScope {
   };
 
  private:
+  explicit NoisyLayerScope(const Present& layer);
+
   LayerScope scope_;
   Present before_;
 };

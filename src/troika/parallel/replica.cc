@@ -72,12 +72,9 @@ struct Replica::State {
 
   /// The step under way, and where its samples are in the global batch.
   StepContext context_of(const Batch& batch) {
-    return {.seed = options.seed,
-            .step = steps + 1,
-            .samples = {batch.first_sample, batch.first_sample + batch.samples},
-            .batch_norm_group = options.batch_norm_group,
-            .batch_norm = &statistics,
-            .ranks = communicator.size()};
+    StepContext context = troika::context_of(options, batch, steps + 1, &statistics);
+    context.ranks = communicator.size();
+    return context;
   }
 
   Tensors forward(const Batch& batch) {

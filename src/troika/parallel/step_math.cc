@@ -23,6 +23,14 @@ LossValue checked_loss(const Loss& loss, const Tensors& outputs, const Batch& ba
   return value;
 }
 
+StepContext context_of(const ReplicaOptions& options, const Batch& batch, int64_t step, BatchNormLog* log) {
+  return {.seed = options.seed,
+          .step = step,
+          .samples = {batch.first_sample, batch.first_sample + batch.samples},
+          .batch_norm_group = options.batch_norm_group,
+          .batch_norm = log};
+}
+
 Totals total_of(std::span<const StepNumbers> ranks) {
   Totals totals;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -7,11 +7,16 @@
 
 #include "troika/parallel/gradient_sync.h"
 #include "troika/parallel/replica.h"
+#include "troika/parallel/step_context.h"
 
 namespace troika {
 
 /// Calls the user's loss and checks what it gives: one number, a finite weight of at least 0.
 LossValue checked_loss(const Loss& loss, const Tensors& outputs, const Batch& batch);
+
+/// Where a piece stands: `step` is the optimizer step under way, from 1; `log` gets the statistics of its
+/// BatchNorm groups.
+StepContext context_of(const ReplicaOptions& options, const Batch& batch, int64_t step, BatchNormLog* log);
 
 struct Totals {
   double loss_sum = 0;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "troika/base/error.h"
+#include "troika/data/split_values.h"
 #include "troika/train/sample_weights.h"
 #include "troika/train/scan_samples.h"
 
@@ -18,10 +19,7 @@ constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 /// The target in a row of `rows`, in its own unit or as a class number; NaN if it is null.
 double target_at(const TargetColumn& target, const Dataset& dataset, const RowBuffer& rows, int64_t row) {
-  if (target.storage == Storage::floats)
-    return rows.floats[static_cast<size_t>(row * dataset.float_columns + target.index)];
-  const int64_t value = rows.ints[static_cast<size_t>(row * dataset.int_columns + target.index)];
-  return value == std::numeric_limits<int64_t>::min() ? kNoValue : static_cast<double>(value);
+  return number_at(dataset, rows, row, target.storage, target.index);
 }
 
 /// A baseline under way: exactly one of `means`, `logits` and `source_rows` isn't empty.
@@ -198,10 +196,10 @@ std::optional<int64_t> choose_season(const DataRecipe& recipe, const WindowOptio
   return recipe.season;
 }
 
-double seconds_between_rows(const Dataset& dataset, const WindowOptions& windows) {
+double seconds_between_rows(const Dataset& dataset, const WindowOptions& windows, const Split& split) {
   if (!windows.any() || windows.time.empty()) return 0;
   if (dataset.column(windows.time).type != ColumnType::timestamp) return 0;
-  return find_series(dataset, windows).median_step;
+  return split.median_step;
 }
 
 double error_of(const Metrics& metrics) {

@@ -36,9 +36,9 @@ std::optional<int64_t> rows_of_a_day(const WindowOptions& windows, double step_s
 std::optional<int64_t> choose_season(const DataRecipe& recipe, const WindowOptions& windows,
                                      double step_seconds);
 
-/// Seconds between two rows of a series (the median), in a pass over the time column; 0 without windows or
-/// if the time column is no timestamp.
-double seconds_between_rows(const Dataset& dataset, const WindowOptions& windows);
+/// Seconds between two rows of a series (the median that the split has found); 0 without windows or if the
+/// time column is no timestamp.
+double seconds_between_rows(const Dataset& dataset, const WindowOptions& windows, const Split& split);
 
 /// How bad a prediction is, to rank several of the same samples: the rmse (of several targets the geometric
 /// mean, which no unit changes), or 1 - accuracy. NaN if it isn't known.

@@ -1,25 +1,19 @@
 #include "troika/train/encoder.h"
 
 #include <cmath>
-#include <limits>
 
 #include "troika/base/error.h"
+#include "troika/data/split_values.h"
 #include "troika/train/encode_rows.h"
 
 namespace troika {
 namespace {
 
-constexpr int64_t kNull = std::numeric_limits<int64_t>::min();
-
 /// A value of a row; a null is NaN, a timestamp in seconds.
 double value_at(const Dataset& dataset, const RowBuffer& rows, int64_t row, Storage storage, int index,
                 bool timestamp) {
-  if (storage == Storage::floats) {
-    return static_cast<double>(rows.floats[static_cast<size_t>(row * dataset.float_columns + index)]);
-  }
-  const int64_t value = rows.ints[static_cast<size_t>(row * dataset.int_columns + index)];
-  if (value == kNull) return std::numeric_limits<double>::quiet_NaN();
-  return timestamp ? static_cast<double>(value) * 1e-9 : static_cast<double>(value);
+  const double value = number_at(dataset, rows, row, storage, index);
+  return timestamp ? value * 1e-9 : value;
 }
 
 /// Which rows of a buffer the model sees: `count` times `rows` consecutive ones, `stride` rows apart.

@@ -46,7 +46,7 @@ int64_t chunk_samples(const Workload& work) {
 
 int64_t chunk_samples(const Recipe& recipe, const FeaturePlan& plan, const Dataset& dataset, LossKind loss) {
   const int64_t rows = std::max<int64_t>(1, plan.windows.window);
-  const int64_t number = recipe.train.precision == "float64" ? 8 : 4;
+  const int64_t number = dtype_of(recipe.train) == at::kDouble ? 8 : 4;
   const int64_t inputs = static_cast<int64_t>(plan.floats.size()) * (4 + number) +
                          8 * static_cast<int64_t>(plan.categories.size()) + dataset.row_bytes();
   const int64_t held = kPerWidth * recipe.model.width * number;

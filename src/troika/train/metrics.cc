@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "troika/base/error.h"
+#include "troika/data/split_values.h"
 
 namespace troika {
 namespace {
@@ -214,13 +215,7 @@ void MetricSums::add_figures(const FeaturePlan& plan, bool with_log_loss, Metric
 Metrics evaluate_column_baseline(const Dataset& dataset, const RowSet& rows, const std::string& target,
                                  const std::string& column) {
   const auto read = [&](const Column& from, const RowBuffer& buffer, int64_t row) {
-    if (from.storage == Storage::floats) {
-      return static_cast<double>(
-          buffer.floats[static_cast<size_t>(row * dataset.float_columns + from.index)]);
-    }
-    const int64_t value = buffer.ints[static_cast<size_t>(row * dataset.int_columns + from.index)];
-    return value == std::numeric_limits<int64_t>::min() ? std::numeric_limits<double>::quiet_NaN()
-                                                        : static_cast<double>(value);
+    return number_at(dataset, buffer, row, from.storage, from.index);
   };
   FeaturePlan plan;
   for (const std::string& name : {target, column}) {

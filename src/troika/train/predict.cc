@@ -6,15 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <optional>
 
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
 #include "troika/base/progress.h"
 #include "troika/base/text.h"
-#include "troika/data/split_time.h"
+#include "troika/data/cell_text.h"
 #include "troika/train/predict_file.h"
 #include "troika/train/predict_model.h"
 #include "troika/train/scan_samples.h"
@@ -25,26 +23,6 @@ namespace {
 
 constexpr size_t kMostClassColumns = 32;
 constexpr int kLeastDigits = 8, kMostDigits = 17;
-
-/// The text that the cell had in the CSV, or one that means the same; "" for null.
-std::string cell_text(const Column& column, const Dataset& dataset, const RowBuffer& rows, int64_t row) {
-  if (column.storage == Storage::ints) {
-    const int64_t value = rows.ints[static_cast<size_t>(row * dataset.int_columns + column.index)];
-    if (value == std::numeric_limits<int64_t>::min()) return "";
-    return column.type == ColumnType::timestamp ? iso_time(value) : std::to_string(value);
-  }
-  const float value = rows.floats[static_cast<size_t>(row * dataset.float_columns + column.index)];
-  if (std::isnan(value)) return "";
-  if (column.type == ColumnType::category) {
-    if (!(value >= 0 && value < static_cast<float>(column.categories.size()))) {
-      fail("{}: column \"{}\" holds category {}, but its manifest lists {}: pack the data again",
-           dataset.folder.string(), column.name, value, column.categories.size());
-    }
-    return csv_cell(column.categories[static_cast<size_t>(value)]);
-  }
-  if (column.type == ColumnType::boolean) return value != 0 ? "true" : "false";
-  return fmt::format("{}", value);
-}
 
 /// What stands in front of a prediction: which sample it is of.
 class SampleColumns {
@@ -64,7 +42,7 @@ class SampleColumns {
   }
   std::string text(int64_t row_number, const RowBuffer& rows, int64_t row) const {
     std::string out = std::to_string(row_number);
-    for (const Column* column : columns_) out += "," + cell_text(*column, dataset_, rows, row);
+    for (const Column* column : columns_) out += "," + csv_cell(cell_text(dataset_, rows, row, *column));
     return out;
   }
 

@@ -7,6 +7,7 @@
 #include "troika/parallel/bf16.h"
 #include "troika/train/evaluate.h"
 #include "troika/train/models/registry.h"
+#include "troika/train/run_dir.h"
 #include "troika/train/weights_file.h"
 #include "troika/train/workload.h"
 
@@ -14,9 +15,7 @@ namespace troika {
 namespace {
 
 Path checkpoint_of(const Path& run_dir) {
-  for (const char* name : {"best.safetensors", "last.safetensors"}) {
-    if (std::filesystem::exists(run_dir / name)) return run_dir / name;
-  }
+  if (const Path found = judged_checkpoint(run_dir); !found.empty()) return found;
   fail("{} has no checkpoint yet: neither best.safetensors nor last.safetensors is there", run_dir.string());
 }
 
@@ -34,8 +33,7 @@ void require_run(const Path& run_dir) {
 }  // namespace
 
 Tensors PredictModel::inputs(const Dataset& dataset, const RowBuffer& rows, int64_t span) const {
-  const at::ScalarType dtype = recipe.train.precision == "float64" ? at::kDouble : at::kFloat;
-  return make_inputs(plan, dataset, rows, dtype, span);
+  return make_inputs(plan, dataset, rows, dtype_of(recipe.train), span);
 }
 
 at::Tensor PredictModel::predict(const Tensors& inputs) const {
@@ -57,9 +55,8 @@ PredictModel open_run(const Path& run_dir, const Dataset& dataset) {
   bind_features(out.plan, dataset);
   out.weights = checkpoint_of(run_dir);
   const LossKind loss = choose_loss(out.recipe.train.loss, out.plan, dataset);
-  const at::ScalarType dtype = out.recipe.train.precision == "float64" ? at::kDouble : at::kFloat;
   out.model = std::make_unique<Model>(make_model(out.recipe.model, model_shape(out.plan, loss)),
-                                      out.recipe.train.seed, dtype);
+                                      out.recipe.train.seed, dtype_of(out.recipe.train));
   start_from(out.weights, {}, out.model->parameters(), out.model->others());
   out.model->train(false);
   out.chunk = chunk_samples(out.recipe, out.plan, dataset, loss);

@@ -185,4 +185,11 @@ void RunDir::mark_best() {
   }
 }
 
+Path judged_checkpoint(const Path& run_dir) {
+  for (const char* name : {"best.safetensors", "last.safetensors"}) {
+    if (fs::exists(run_dir / name)) return run_dir / name;
+  }
+  return {};
+}
+
 }  // namespace troika

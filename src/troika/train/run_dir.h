@@ -57,4 +57,7 @@ class RunDir {
   FileHandle log_file_;
 };
 
+/// The checkpoint that a run is judged by: best.safetensors, else last.safetensors; "" if neither is there.
+Path judged_checkpoint(const Path& run_dir);
+
 }  // namespace troika

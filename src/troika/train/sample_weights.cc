@@ -2,21 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
+#include "troika/data/split_values.h"
 
 namespace troika {
 namespace {
 
 double weight_at(const SampleWeights& weights, const Dataset& dataset, const RowBuffer& rows, int64_t row) {
-  if (weights.storage == Storage::floats) {
-    return static_cast<double>(rows.floats[static_cast<size_t>(row * dataset.float_columns + weights.index)]);
-  }
-  const int64_t value = rows.ints[static_cast<size_t>(row * dataset.int_columns + weights.index)];
-  return value == std::numeric_limits<int64_t>::min() ? std::numeric_limits<double>::quiet_NaN()
-                                                      : static_cast<double>(value);
+  return number_at(dataset, rows, row, weights.storage, weights.index);
 }
 
 /// The largest weight of the samples. Read from the rows: the column's own range leaves infinities out, and

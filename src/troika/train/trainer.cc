@@ -165,7 +165,7 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   describe_data(work, progress);
   std::unique_ptr<Opened> opened = std::make_unique<Opened>(work);
   TrainReport report;
-  report.seconds_between_rows = seconds_between_rows(work.dataset, work.features.windows);
+  report.seconds_between_rows = seconds_between_rows(work.dataset, work.features.windows, work.split);
   const std::optional<int64_t> season =
       choose_season(work.recipe.data, work.features.windows, report.seconds_between_rows);
   report.baselines = measure_baselines(work.features, work.dataset, work.split, season);

@@ -18,12 +18,6 @@ namespace {
 // Of the cause's prediction; far above rounding in either precision, far below any real mistake.
 constexpr double kCauseTolerance64 = 1e-8, kCauseTolerance32 = 1e-4;
 
-std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
-  std::vector<at::Tensor> out;
-  for (const NamedTensor& n : named) out.push_back(n.tensor);
-  return out;
-}
-
 double largest(const at::Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
 
 double factor_of(const at::Tensor& x, const at::Tensor& y) {

@@ -33,6 +33,12 @@ std::vector<Batch> pieces_of_rank(const VerifyWork& work, int64_t step, int rank
   return pieces;
 }
 
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> out;
+  for (const NamedTensor& n : named) out.push_back(n.tensor);
+  return out;
+}
+
 std::vector<at::Tensor> unflatten(const at::Tensor& flat, const std::vector<NamedTensor>& parameters) {
   std::vector<at::Tensor> out;
   for (const NamedTensor& named : parameters) {

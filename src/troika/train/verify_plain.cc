@@ -4,17 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include "troika/base/error.h"
-#include "troika/parallel/step_context.h"
+#include "troika/parallel/step_math.h"
 #include "troika/train/verify_pieces.h"
 
 namespace troika {
 namespace {
-
-std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
-  std::vector<at::Tensor> out;
-  for (const NamedTensor& n : named) out.push_back(n.tensor);
-  return out;
-}
 
 PlainOptimizer clipping_optimizer(const ReplicaOptions& options) {
   PlainOptimizer out = plain_optimizer(options.optimizer);
@@ -40,12 +34,7 @@ void PlainReference::set_buffers(const std::vector<at::Tensor>& buffers) {
 
 // The noise and the groups of BatchNorm are those of the batch's place in the run.
 LossValue PlainReference::loss_of(const Batch& batch) {
-  StepContext context;
-  context.seed = work_.options.seed;
-  context.step = optimizer_step_;
-  context.samples = {batch.first_sample, batch.first_sample + batch.samples};
-  context.batch_norm_group = work_.options.batch_norm_group;
-  const StepScope scope(context);
+  const StepScope scope(context_of(work_.options, batch, optimizer_step_, nullptr));
   return work_.loss(model_.forward(batch.inputs), batch);
 }
 

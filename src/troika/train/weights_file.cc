@@ -10,6 +10,7 @@
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/train/checkpoint.h"
+#include "troika/train/run_dir.h"
 
 namespace troika {
 namespace {
@@ -32,9 +33,7 @@ Path weights_of(const Path& path) {
     fail("start_from: there is no {}; give a safetensors file or a run's directory", path.string());
   }
   if (!fs::is_directory(path)) return path;
-  for (const char* name : {"best.safetensors", "last.safetensors"}) {
-    if (fs::exists(path / name)) return path / name;
-  }
+  if (const Path found = judged_checkpoint(path); !found.empty()) return found;
   fail(
       "start_from: {} holds neither best.safetensors nor last.safetensors: it is no run's directory, or the "
       "run has not come to its first checkpoint",

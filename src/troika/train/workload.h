@@ -19,6 +19,11 @@ namespace troika {
 
 struct ModelShape;
 
+/// What weights, inputs and losses are computed in.
+inline at::ScalarType dtype_of(const TrainRecipe& train) {
+  return train.precision == "float64" ? at::kDouble : at::kFloat;
+}
+
 struct Workload {
   Recipe recipe;  // with ranks, mesh and threads_per_rank decided
   bool ranks_were_auto = false;
@@ -38,7 +43,7 @@ struct Workload {
   }
   /// Consecutive samples that stay on one rank and in one micro-batch; the `unit` of piece_of.
   int64_t piece_unit() const { return std::max<int64_t>(1, recipe.train.batch_norm_group); }
-  at::ScalarType dtype() const { return recipe.train.precision == "float64" ? at::kDouble : at::kFloat; }
+  at::ScalarType dtype() const { return dtype_of(recipe.train); }
 };
 
 /// The most ranks that `recipe` can use on this machine: the usable cores, not more than a global batch has
