@@ -8,7 +8,7 @@
 
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
-#include "train/support/flock.h"
+#include "train/support/flock_recipe.h"
 #include "troika/train/workload.h"
 
 namespace troika {
@@ -104,7 +104,7 @@ TEST(Trial, TakesTheFastestWhicheverItIs) {
       EXPECT_NEAR(rate.samples_per_s, 10 / seconds.at({rate.layout.ranks, rate.layout.threads}), 1e-6);
       EXPECT_GE(rate.blocks, 2);
     }
-    EXPECT_LT(machine.spent, 3.5);
+    EXPECT_LT(machine.spent, 5.5);
     EXPECT_GT(machine.spent, 2.0);
   }
 }
@@ -114,9 +114,10 @@ TEST(Trial, AlternatesAndShrugsOffADisturbance) {
   machine.disturbed = [](size_t block) { return block == 2 ? 1.5 : block == 7 ? 0.1 : 1.0; };
   const TrialResult result = machine.trial(100000);
   EXPECT_EQ(result.chosen, (Layout{2, 1})) << trial_table(result);
-  const std::vector<std::string> expected = {"1x1", "1x1", "2x1", "1x2", "1x1",
-                                             "2x1", "1x2", "1x1", "2x1", "1x2"};
-  EXPECT_EQ(machine.order, expected);  // the first one tells how long a step takes
+  // The first one tells how long a step takes; serial is then out, the other two are close.
+  const std::vector<std::string> expected = {"1x1", "1x1", "2x1", "1x2", "1x1", "2x1", "1x2",
+                                             "1x1", "2x1", "1x2", "2x1", "1x2", "2x1", "1x2"};
+  EXPECT_EQ(machine.order, expected);
 }
 
 TEST(Trial, LeavesOutWhatIsClearlyBehind) {
@@ -143,6 +144,16 @@ TEST(Trial, IsShortForAShortRun) {
     EXPECT_NE(result.reason.find("too short"), std::string::npos) << result.reason;
     EXPECT_LE(machine.spent, 0.03 + 1e-9);
   }
+}
+
+TEST(Trial, SlowStepsGetMoreTime) {
+  FakeMachine machine{{{{1, 1}, 0.5}, {{2, 1}, 0.40}, {{1, 2}, 0.42}}, {}, 0, -1, {}};
+  // Every block of the faster one meets something that costs it a step's time now and then.
+  machine.disturbed = [](size_t block) { return block % 4 == 2 ? 1.3 : 1.0; };
+  const TrialResult result = machine.trial(100000);
+  EXPECT_EQ(result.chosen, (Layout{2, 1})) << trial_table(result);
+  EXPECT_EQ(result.rates[1].blocks, 5);
+  EXPECT_LT(machine.spent, 60);
 }
 
 TEST(Trial, SlowStepsAreTriedTwiceEach) {
@@ -176,14 +187,10 @@ class RealTrial : public testing::Test {
  protected:
   RealTrial() {
     write_flock(folder_ / "data", 1000);
-    recipe_.data.path = folder_ / "data";
-    recipe_.data.targets = {"y"};
-    recipe_.data.features = {"x", "count", "flag", "kind"};
+    recipe_ = flock_recipe(folder_ / "data");
     recipe_.model.width = 8;
+    recipe_.train.epochs.reset();
     recipe_.train.steps = 1000000;
-    recipe_.train.batch = 64;
-    recipe_.parallel.ranks = 1;
-    recipe_.parallel.threads_per_rank = 1;
   }
   TemporaryFolder folder_;
   Recipe recipe_;

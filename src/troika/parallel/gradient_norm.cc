@@ -1,12 +1,11 @@
 #include "troika/parallel/gradient_norm.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "troika/base/error.h"
 #include "troika/parallel/fused_update.h"
+#include "troika/parallel/intra_op.h"
 
 namespace troika {
 namespace {
@@ -39,16 +38,15 @@ void add_norm_blocks(const FlatLayout& layout, bool is_double, double weight,
     const auto first_from = [&](int64_t element) {
       return std::clamp<int64_t>(blocks_of(std::max<int64_t>(element - entry.offset, 0)), 0, count);
     };
-    at::parallel_for(
-        first_from(slice.begin), first_from(slice.end), kGrainBlocks, [&](int64_t begin, int64_t end) {
-          for (int64_t block = begin; block < end; ++block) {
-            const int64_t start = block * kNormBlock;
-            const Range elements{entry.offset + start,
-                                 entry.offset + std::min(start + kNormBlock, entry.size)};
-            sums[static_cast<size_t>(before + block)] =
-                touched ? sum_of_squares(is_double, weight, elements, entry.offset, of_ranks) : 0;
-          }
-        });
+    const Range blocks{first_from(slice.begin), first_from(slice.end)};
+    in_parallel(blocks.size(), kGrainBlocks, [&](int64_t begin, int64_t end) {
+      for (int64_t block = blocks.begin + begin; block < blocks.begin + end; ++block) {
+        const int64_t start = block * kNormBlock;
+        const Range elements{entry.offset + start, entry.offset + std::min(start + kNormBlock, entry.size)};
+        sums[static_cast<size_t>(before + block)] =
+            touched ? sum_of_squares(is_double, weight, elements, entry.offset, of_ranks) : 0;
+      }
+    });
     before += count;
   }
 }

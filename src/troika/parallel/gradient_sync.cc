@@ -1,9 +1,9 @@
 #include "troika/parallel/gradient_sync.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <atomic>
+
+#include "troika/parallel/intra_op.h"
 
 namespace troika {
 
@@ -76,7 +76,7 @@ bool update_slice(const FlatBuffers& buffers, const Update& update, std::span<co
       continue;
     const UpdateNumbers& numbers = (decays(entry) ? of_matrices : of_others).at(update.optimizer_steps[i]);
     const int64_t lines = (mine.size() + line - 1) / line;
-    at::parallel_for(0, lines, kGrainElements / line, [&](int64_t begin, int64_t end) {
+    in_parallel(lines, kGrainElements / line, [&](int64_t begin, int64_t end) {
       const Range part{mine.begin + begin * line, std::min(mine.begin + end * line, mine.end)};
       if (!fused_update(memory, numbers, part, entry.offset, of_ranks)) {
         finite.store(false, std::memory_order_relaxed);

@@ -11,12 +11,14 @@
 namespace troika {
 namespace {
 
-constexpr int64_t kManyCores = 16;             // from here on only powers of two are tried
-constexpr int kRounds = 3;                     // medians need three
-constexpr double kTie = 0.98;                  // of the best: as good as it
-constexpr double kBehind[] = {0.5, 0.8, 0.8};  // of the best after a round: not worth another block
-constexpr int64_t kLeastSteps = 3;             // of a candidate: one to warm up, two to measure
-constexpr double kSlowShare = 2;  // times the share of the work, where even the fewest steps are slow
+constexpr int64_t kManyCores = 16;  // from here on only powers of two are tried
+constexpr int kRounds = 3;          // medians need three
+constexpr int kMostRounds = 5;      // for those that are close to each other
+constexpr double kTie = 0.98;       // of the best: as good as it
+constexpr double kBehind[kMostRounds] = {0.5, 0.8, 0.9, 0.9, 0.9};  // of the best: not worth another block
+constexpr double kGoodSteps = 4;    // of a block: two or three slow steps say little
+constexpr int64_t kLeastSteps = 3;  // of a candidate: one to warm up, two to measure
+constexpr double kSlowShare = 2;    // times the share of the work, where even the fewest steps are slow
 
 bool simpler(const Layout& a, const Layout& b) {
   return a.ranks * a.threads != b.ranks * b.threads ? a.ranks * a.threads < b.ranks * b.threads
@@ -158,17 +160,20 @@ TrialResult run_trial(const std::vector<Layout>& candidates, int64_t total_steps
   if (whole < limits.shortest_run) {
     return without_trial(serial, fmt::format("a run of {} is too short for a trial", human_seconds(whole)));
   }
-  const double budget = std::min(
-      std::max(limits.seconds, limits.seconds / 6 * static_cast<double>(all.size())), limits.share * whole);
-  const double block_seconds = budget / static_cast<double>(kRounds * all.size());
+  const double blocks = kRounds * static_cast<double>(all.size());
+  const double wanted = std::max(
+      {limits.seconds, limits.seconds / 6 * static_cast<double>(all.size()), blocks * kGoodSteps * step});
+  const double budget = std::min(wanted, limits.share * whole);
+  const double block_seconds = budget / blocks;
   const bool slow = probe.seconds >= block_seconds;
   if (slow) trial.count(all.front(), probe);  // as good as another block of serial
-  for (int round = 0; round < kRounds; ++round) {
+  const double most_seconds = std::min(budget * kMostRounds / kRounds, limits.share * whole);
+  for (int round = 0; round < kMostRounds; ++round) {
     for (size_t i = 0; i < all.size(); ++i) {
       Tried& tried = all[i];
       if (tried.out || (slow && round == 0 && i == 0)) continue;
       const auto done = static_cast<double>(static_cast<size_t>(round) * all.size() + i);
-      if (!trial.block(tried, block_seconds, done, static_cast<double>(kRounds * all.size()))) {
+      if (!trial.block(tried, block_seconds, done, std::max(blocks, done + 1))) {
         result.interrupted = true;
         return result;
       }
@@ -180,7 +185,7 @@ TrialResult run_trial(const std::vector<Layout>& candidates, int64_t total_steps
       if (!tried.out) ++left;
     }
     // One that is alone needs no more rounds; neither do slow steps that have used up their time.
-    if (left < 2 || trial.spent() >= budget) break;
+    if (left < 2 || trial.spent() >= most_seconds) break;
   }
   for (const Tried& tried : all) {
     result.rates.push_back({tried.layout, median(tried.rates), static_cast<int64_t>(tried.rates.size())});

@@ -59,15 +59,15 @@ struct TrialBlock {
 using MeasureBlock = std::function<TrialBlock(const Layout& layout, double seconds, int64_t most_steps)>;
 
 struct TrialLimits {
-  double seconds = 3;         // for the whole trial, warm-ups apart, where steps are fast
+  double seconds = 3;         // for three rounds, warm-ups apart, where steps are fast
   double share = 0.1;         // of the work that is to be done, at most
   double shortest_run = 0.5;  // seconds of work below which nothing is tried
   int64_t most_block_steps = 1000;
 };
 
-/// Measures in rounds, A B C A B C, and leaves out after the first one what is clearly behind. `total_steps`
-/// is what the run is going to do. The fastest median wins; within 2 % the simpler one, and never one that is
-/// slower than serial.
+/// Measures in rounds, A B C A B C, and leaves out after each one what is behind; those that are close to the
+/// best get more of them. `total_steps` is what the run is going to do. The fastest median wins; within 2 %
+/// the simpler one, and never one that is slower than serial.
 TrialResult run_trial(const std::vector<Layout>& candidates, int64_t total_steps, const TrialLimits& limits,
                       const MeasureBlock& measure, Progress& progress);
 

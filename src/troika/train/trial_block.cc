@@ -11,8 +11,15 @@
 namespace troika {
 namespace {
 
-constexpr double kQuick = 0.05;  // seconds of a first step below which more steps warm up
-constexpr int64_t kMoreWarmUp = 3;
+// Of a step: the longer it takes, the less the first ones (fresh memory, caches, a clock that speeds up)
+// weigh.
+constexpr double kQuick = 0.05, kSlow = 1;
+constexpr int64_t kQuickWarmUp = 4, kWarmUp = 2;
+
+bool is_warm(int64_t steps, double seconds) {
+  const double one = seconds / static_cast<double>(steps);
+  return steps >= (one < kQuick ? kQuickWarmUp : one < kSlow ? kWarmUp : 1);
+}
 constexpr int64_t kLeastTimed = 2;
 
 /// What rank 0 tells the others after each step: a rank that decided by itself would leave the others
@@ -50,7 +57,7 @@ class BlockLoop {
       Next mine = next;
       if (next == Next::warm_up) {
         ++warm;
-        if (warm == 1 ? now >= kQuick : warm > kMoreWarmUp) mine = Next::timed;
+        if (is_warm(warm, now)) mine = Next::timed;
       } else {
         ++block.steps;
         block.samples += static_cast<double>(samples);
