@@ -10,6 +10,7 @@
 #include "stats.h"
 #include "train_steps.h"
 #include "troika/base/cpu.h"
+#include "troika/base/memory.h"
 
 namespace {
 
@@ -126,6 +127,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  prefer_huge_pages();  // as the command does
   CLI::App app(
       "Times data-parallel training steps.\nExample: data_parallel --ranks 2 --seconds 20 --filter \"mlp "
       "1024\"");

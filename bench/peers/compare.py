@@ -3,7 +3,8 @@
 Each way of training is a process of its own that waits for orders; they take turns, A B C A B C, so that a slow moment of
 the machine hits all of them. A ratio is taken within a round; medians with quartiles. PyTorch runs as one process with one
 thread, one process with all threads, and DistributedDataParallel over Gloo with a process for each core (gradients as
-bucket views, static graph, pinned); each with glibc's malloc and with tcmalloc, which Troika's programs have built in.
+bucket views, static graph, pinned); each with glibc's malloc, with tcmalloc, and with tcmalloc and huge pages ("both"), which Troika's programs have
+built in.
 """
 
 import argparse
@@ -80,7 +81,8 @@ def start(case, troika_ways, options):
         worker = [sys.executable, os.path.join(os.path.dirname(__file__), "torch_worker.py"), model, width, layers, batch]
         for way, flags in (("1 thread", ["--threads", "1"]), (f"{options.ranks} threads", ["--threads", str(options.ranks)]),
                            (f"DDP {options.ranks} processes", ["--processes", str(options.ranks)])):
-            for allocator, environment in (("", {}), (" + tcmalloc", {"LD_PRELOAD": tcmalloc()})):
+            for allocator, environment in (("", {}), (" + tcmalloc", {"LD_PRELOAD": tcmalloc()}),
+                                           (" + both", {"LD_PRELOAD": tcmalloc(), "THP_MEM_ALLOC_ENABLE": "1"})):
                 ways.append(Way(f"PyTorch, {way}{allocator}", worker + flags, int(batch),
                                 {"PYTHONPATH": options.torch, **environment}))
     except BaseException:

@@ -44,5 +44,15 @@ TEST(Memory, PeakFollowsWhatIsTouched) {
   EXPECT_EQ(block[1], 1);
 }
 
+TEST(Memory, HugePagesUnlessTheUserHasDecided) {
+  ::unsetenv("THP_MEM_ALLOC_ENABLE");
+  prefer_huge_pages();
+  EXPECT_STREQ(std::getenv("THP_MEM_ALLOC_ENABLE"), "1");
+  ::setenv("THP_MEM_ALLOC_ENABLE", "0", 1);
+  prefer_huge_pages();
+  EXPECT_STREQ(std::getenv("THP_MEM_ALLOC_ENABLE"), "0");
+  ::unsetenv("THP_MEM_ALLOC_ENABLE");
+}
+
 }  // namespace
 }  // namespace troika

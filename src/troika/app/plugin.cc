@@ -4,6 +4,7 @@
 
 #include "troika/base/error.h"
 #include "troika/base/file.h"
+#include "troika/base/memory.h"
 
 namespace troika {
 namespace {
@@ -23,6 +24,7 @@ Path find_plugin() {
 
 void* plugin_symbol(const char* symbol) {
   const Path path = find_plugin();
+  prefer_huge_pages();
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     fail("can't load {}: {}; if LibTorch has moved, run make setup and build again", path.string(),

@@ -1,6 +1,7 @@
 #include "troika/base/memory.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -73,5 +74,7 @@ uint64_t memory_available_bytes() {
 
 uint64_t peak_rss_bytes() { return kilobyte_field("/proc/self/status", "VmHWM"); }
 uint64_t rss_bytes() { return kilobyte_field("/proc/self/status", "VmRSS"); }
+
+void prefer_huge_pages() { ::setenv("THP_MEM_ALLOC_ENABLE", "1", 0); }
 
 }  // namespace troika

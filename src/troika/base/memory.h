@@ -15,4 +15,8 @@ uint64_t memory_available_bytes();
 uint64_t peak_rss_bytes();
 uint64_t rss_bytes();
 
+/// Lets LibTorch put its buffers from 2 MB on into huge pages, unless the user's environment has decided it
+/// (THP_MEM_ALLOC_ENABLE). For a program's main(), before the first tensor and the first thread.
+void prefer_huge_pages();
+
 }  // namespace troika
