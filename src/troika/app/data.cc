@@ -1,10 +1,11 @@
 // troika data info, head, check: what is in a dataset.
 #include <nlohmann/json.hpp>
 
+#include "troika/app/column_summary.h"
 #include "troika/app/commands.h"
 #include "troika/app/output.h"
-#include "troika/app/table.h"
 #include "troika/base/error.h"
+#include "troika/base/table.h"
 #include "troika/base/text.h"
 #include "troika/data/cell_text.h"
 #include "troika/data/source.h"

@@ -1,14 +1,15 @@
 // troika pack: CSV files to a dataset.
 #include <nlohmann/json.hpp>
 
+#include "troika/app/column_summary.h"
 #include "troika/app/commands.h"
 #include "troika/app/output.h"
-#include "troika/app/table.h"
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
 #include "troika/base/memory.h"
 #include "troika/base/progress.h"
+#include "troika/base/table.h"
 #include "troika/base/text.h"
 #include "troika/data/manifest.h"
 #include "troika/data/pack.h"

@@ -4,8 +4,8 @@
 #include "troika/app/output.h"
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_report.h"
-#include "troika/app/table.h"
 #include "troika/base/error.h"
+#include "troika/base/table.h"
 #include "troika/simulate/search.h"
 
 namespace troika {

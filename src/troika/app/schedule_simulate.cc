@@ -5,8 +5,8 @@
 #include "troika/app/schedule.h"
 #include "troika/app/schedule_costs.h"
 #include "troika/app/schedule_report.h"
-#include "troika/app/table.h"
 #include "troika/base/error.h"
+#include "troika/base/table.h"
 #include "troika/base/text.h"
 
 namespace troika {

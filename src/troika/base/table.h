@@ -1,11 +1,8 @@
-// Aligned tables, and how a dataset's column is shown in them and as JSON. Pure; thread-safe.
+// Aligned tables for people. Threading: a value; calls to one from one thread.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
-
-#include "troika/data/dataset.h"
 
 namespace troika {
 
@@ -21,10 +18,5 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
   std::vector<bool> right_;
 };
-
-/// name, type, nulls, min, max, mean.
-std::vector<std::string> column_summary(const Column& column);
-
-nlohmann::ordered_json column_json(const Column& column);
 
 }  // namespace troika
