@@ -264,6 +264,57 @@ TEST(Passes, UpdatesFollowTheirReduction) {
   EXPECT_EQ(with_updates(with_updates(some)), with_updates(some));
 }
 
+TEST(Passes, UpdatesStandLast) {
+  const Schedule steps = parse("0F0 1F0 1B0 1R 1O 0B0 0R 0O\n");
+  EXPECT_EQ(lanes_of(with_updates_last(steps)), "0F0 1F0 1B0 1R 0B0 0R 0O 1O\n");
+  EXPECT_EQ(lanes_of(with_updates_last(whole_step(parse("0F0 0B0\n1F0 1B0\n")))),
+            "0L0 0F0 0SF0>1 0RG0<1 0B0 0R 0O\n1L0 1RF0<0 1F0 1B0 1SG0>0 1R 1O\n");
+  EXPECT_EQ(with_updates_last(parse(kOneFOneB)), parse(kOneFOneB));
+  EXPECT_DEATH(with_updates_last(made("pipedream", 2, 2)), "2 updates: only one can be last");
+}
+
+// Each lane's actions without its updates, and the stages of the updates at its end, in order.
+void expect_updates_last(const Schedule& before, const Schedule& after, const std::string& name) {
+  ASSERT_EQ(after.lanes.size(), before.lanes.size()) << name;
+  for (size_t lane = 0; lane < before.lanes.size(); ++lane) {
+    Lane expected, updates;
+    for (const Action& action : before.lanes[lane]) {
+      (action.op == Op::optimizer_step ? updates : expected).push_back(action);
+    }
+    std::map<int, Action> by_stage;
+    for (const Action& update : updates) by_stage[update.stage] = update;
+    ASSERT_EQ(by_stage.size(), updates.size()) << name;
+    for (const auto& [stage, update] : by_stage) expected.push_back(update);
+    ASSERT_EQ(after.lanes[lane], expected) << name << ", lane " << lane;
+  }
+}
+
+TEST(Passes, UpdatesStandLastInAllSchedulesOfOneUpdate) {
+  int moved = 0;
+  for (const auto& [name, compute] : many_schedules()) {
+    if (compute.num_updates != 1) continue;
+    const bool train = compute.kind == Kind::train;
+    for (const Schedule& schedule :
+         {compute, with_updates(compute), with_updates(with_messages(compute)),
+          with_updates(with_reductions(with_split_backward(compute))), whole_step(compute),
+          whole_step(with_recompute(with_split_backward(compute), {0})), whole_step(forward_only(compute))}) {
+      const Schedule last = with_updates_last(schedule);
+      expect_updates_last(schedule, last, name);
+      expect_valid(last, name, 1);
+      ASSERT_EQ(with_updates_last(last), last) << name;
+      ASSERT_EQ(without_messages(last), with_updates_last(without_messages(schedule))) << name;
+      if (last != schedule) ++moved;
+      // What is added afterwards stays before the updates.
+      const Schedule step = whole_step(last);
+      expect_valid(step, name, 1);
+      if (train && last.stated.updates) {
+        ASSERT_EQ(with_updates_last(step), step) << name;
+      }
+    }
+  }
+  EXPECT_GT(moved, 100);
+}
+
 TEST(Passes, ForwardSchedulesHaveNoUpdates) {
   const Schedule forward = forward_only(parse(kOneFOneB));
   EXPECT_EQ(with_updates(with_reductions(forward)), forward);

@@ -32,6 +32,11 @@ Schedule with_reductions(const Schedule& schedule);
 /// O just after the R, or the last backward, of each update of each stage, where it has none yet.
 Schedule with_updates(const Schedule& schedule);
 
+/// Every O moved to the end of its lane, after all other actions, in stage order: for updates that need
+/// something of all stages first (the global norm, tied parameters). Only for num_updates = 1; asserts it.
+/// With messages too.
+Schedule with_updates_last(const Schedule& schedule);
+
 /// C just before the backward (or I) of the given stages.
 Schedule with_recompute(const Schedule& schedule, const std::vector<int>& stages);
 

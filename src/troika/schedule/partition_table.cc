@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <cmath>
+
+#include "troika/base/error.h"
+#include "troika/base/table.h"
+#include "troika/base/text.h"
+#include "troika/schedule/partition.h"
+
+namespace troika {
+namespace {
+
+constexpr size_t kFewLayers = 3;  // that many are listed by name
+
+std::string shown(const std::string& name) {
+  const std::string text = printable(name, 30);
+  return text.empty() || text.find_first_of(" ,\"") != std::string::npos ? "\"" + text + "\"" : text;
+}
+
+std::string layers_text(const std::vector<LayerCost>& layers, size_t begin, size_t end) {
+  if (end - begin > kFewLayers) {
+    return fmt::format("{} .. {} ({} layers)", shown(layers[begin].name), shown(layers[end - 1].name),
+                       end - begin);
+  }
+  std::string text;
+  for (size_t layer = begin; layer < end; ++layer) {
+    text += (layer == begin ? "" : ", ") + shown(layers[layer].name);
+  }
+  return text;
+}
+
+// 12.5, 0.00031, 1,234,567
+std::string number_text(double number) {
+  if (number >= 1000 && number < 1e15) return with_commas(std::llround(number));
+  return fmt::format("{:.4g}", number);
+}
+
+std::string percent(double part, double sum) {
+  return sum > 0 ? fmt::format("{:.1f} %", 100 * (part / sum)) : "-";
+}
+
+struct Row {
+  std::string stage, layers;
+  double work = 0, bytes = 0, held_bytes = 0;
+};
+
+}  // namespace
+
+std::string partition_table(const std::vector<LayerCost>& layers, const std::vector<int64_t>& starts,
+                            const std::string& unit) {
+  std::vector<Row> rows;
+  Row sum{"sum", fmt::format("{} layer{}", layers.size(), layers.size() == 1 ? "" : "s")};
+  for (size_t stage = 0; stage < starts.size(); ++stage) {
+    const int64_t begin = starts[stage];
+    const int64_t end = stage + 1 < starts.size() ? starts[stage + 1] : static_cast<int64_t>(layers.size());
+    TROIKA_ASSERT((stage > 0 || begin == 0) && begin < end && end <= static_cast<int64_t>(layers.size()),
+                  fmt::format("stage {} begins with layer {} of {} and ends before layer {}", stage, begin,
+                              layers.size(), end));
+    Row row{std::to_string(stage), layers_text(layers, static_cast<size_t>(begin), static_cast<size_t>(end))};
+    for (auto layer = static_cast<size_t>(end); layer-- > static_cast<size_t>(begin);) {
+      row.work += layers[layer].work;
+      row.bytes += layers[layer].bytes;
+      row.held_bytes += layers[layer].held_bytes;
+    }
+    sum.work += row.work;
+    sum.bytes += row.bytes;
+    sum.held_bytes += row.held_bytes;
+    rows.push_back(row);
+  }
+  TROIKA_ASSERT(!rows.empty(), "no stages");
+  const auto largest = std::ranges::max_element(rows, {}, &Row::work);
+  Table table({"stage", "layers", unit, "share", "memory", "held per micro-batch"},
+              {true, false, true, true, true, true});
+  const auto add = [&](const Row& row) {
+    table.add({row.stage, row.layers, number_text(row.work), percent(row.work, sum.work),
+               human_bytes(row.bytes), human_bytes(row.held_bytes)});
+  };
+  for (const Row& row : rows) add(row);
+  add(sum);
+  if (!(sum.work > 0)) return table.text() + "pace: no work, nothing to balance\n";
+  return table.text() +
+         fmt::format("pace: stage {}, {} {} x {} stage{} / {} {} = {:.2f} (1: all stages equal)\n",
+                     largest->stage, number_text(largest->work), unit, rows.size(),
+                     rows.size() == 1 ? "" : "s", number_text(sum.work), unit,
+                     largest->work / sum.work * static_cast<double>(rows.size()));
+}
+
+}  // namespace troika
