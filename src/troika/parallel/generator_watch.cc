@@ -29,7 +29,7 @@ bool equal(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
 Tensors forward_watched(const Model& model, const Tensors& inputs, int ranks) {
   const std::lock_guard lock(watch_mutex());
   auto before = state_of_default_generator();
-  return model.forward(inputs, [&](size_t layer) {
+  return model.forward(inputs, [&](size_t layer, const Tensors&) {
     const auto after = state_of_default_generator();
     if (!equal(before, after)) {
       fail_usage(
@@ -38,6 +38,7 @@ Tensors forward_watched(const Model& model, const Tensors& inputs, int ranks) {
           model.layers()[layer].first, ranks);
     }
     before = after;
+    return true;
   });
 }
 

@@ -6,6 +6,7 @@
 #include "troika/parallel/bf16.h"
 #include "troika/parallel/gradient_sync.h"
 #include "troika/parallel/step_math.h"
+#include "troika/parallel/wiring.h"
 
 namespace troika {
 
@@ -18,6 +19,8 @@ MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, c
       buffers_(own_flat_buffers(model_, options.dtype)),
       parameters_(views_of(buffers_.weights, buffers_.layout)),
       optimizer_steps_(parameters_.size(), 0) {
+  wire(layers, {0});  // for what only the whole list shows
+  model_.share_ties();
   for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
     buffers_.moments.push_back(zero_flat(buffers_.layout, options.dtype));
   }
@@ -41,6 +44,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
   std::vector<int64_t> touched(count);
   for (size_t rank = 0; rank < ranks_; ++rank) {
     drop_gradients(model_.parameters());
+    for (const TiedUse& use : model_.tied()) use.tensor.mutable_grad().reset();
     for (const Batch& batch : pieces[rank]) {
       if (batch.samples == 0) continue;
       const LossValue value = checked_loss(loss, forward(batch), batch);
@@ -48,6 +52,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
       numbers[rank].weight += value.weight;
       value.sum.backward();
     }
+    model_.add_tied_gradients();
     for (size_t i = 0; i < count; ++i) {
       gradients[i * ranks_ + rank] = gradient_of(model_.parameters()[i]);
       if (gradients[i * ranks_ + rank] != nullptr) touched[i] = 1;

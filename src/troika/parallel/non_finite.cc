@@ -28,11 +28,12 @@ NonFinite find_non_finite(const Model& model, const Batch& batch) {
   for (size_t i = 0; i < model.parameters().size(); ++i) {
     if (!finite(model.parameters()[i].tensor)) return {NonFinite::Where::parameter, static_cast<int64_t>(i)};
   }
-  Tensors values = batch.inputs;
-  for (size_t i = 0; i < model.layers().size(); ++i) {
-    values = model.forward_layer(i, values);
-    if (first_in(values) >= 0) return {NonFinite::Where::output, static_cast<int64_t>(i)};
-  }
+  int64_t bad_layer = -1;
+  model.forward(batch.inputs, [&](size_t layer, const Tensors& outputs) {
+    if (first_in(outputs) >= 0) bad_layer = static_cast<int64_t>(layer);
+    return bad_layer < 0;
+  });
+  if (bad_layer >= 0) return {NonFinite::Where::output, bad_layer};
   if (!finite(batch.target)) return {NonFinite::Where::target, 0};
   return {NonFinite::Where::loss, 0};
 }
