@@ -29,13 +29,16 @@ std::string failure(int ranks, const std::function<void(Communicator&)>& body) {
   return "nothing failed";
 }
 
-// Rank `silent` says something and then does nothing until another rank has given up on it.
-std::string failure_with_silent_rank(int ranks, int silent,
-                                     const std::function<void(Communicator&)>& others) {
+using RankBody = std::function<void(Communicator&)>;
+
+// Rank `silent` does `before`, says something and then does nothing until another rank has given up on it.
+std::string failure_with_silent_rank(
+    int ranks, int silent, const RankBody& others, const RankBody& before = [](Communicator&) {}) {
   std::latch given_up(1);
   std::atomic<bool> first{true};
   return failure(ranks, [&](Communicator& comm) {
     if (comm.rank() == silent) {
+      before(comm);
       comm.say("backward", 12);
       return given_up.wait();
     }
@@ -138,6 +141,76 @@ TEST(Deadline, ACircleOfWaitsIsNamed) {
   EXPECT_THAT(text, AllOf(HasSubstr("the ranks wait for each other"),
                           HasSubstr("rank 0 waits in receive from rank 1"),
                           HasSubstr("rank 1 waits in receive from rank 0")));
+}
+
+// A communicator of two ranks of the whole, the lower one first.
+std::unique_ptr<Communicator> pair_of(Communicator& comm, int one, int other) {
+  return comm.sub(std::vector<int>{std::min(one, other), std::max(one, other)});
+}
+
+TEST(Deadline, TheEndOfAChainThroughOtherCommunicatorsIsNamed) {
+  // 0 waits for 3, which waits for 4, which is silent; each in a communicator of its own.
+  const RankBody chain = [](Communicator& comm) {
+    int64_t number = 0;
+    if (comm.rank() == 1 || comm.rank() == 2) return;
+    const auto lower = pair_of(comm, 0, 3);
+    const auto upper = comm.rank() == 3 ? pair_of(comm, 3, 4) : nullptr;
+    (upper ? upper : lower)->receive({&number, 1, ElementType::int64}, 1, 0);
+  };
+  const std::string text =
+      failure_with_silent_rank(5, 4, chain, [](Communicator& comm) { pair_of(comm, 3, 4); });
+  EXPECT_THAT(text, AllOf(HasSubstr("rank 4 is silent"), HasSubstr("last: step 12, backward"),
+                          HasSubstr("rank 0 waits in receive from rank 3 among ranks 0, 3"),
+                          HasSubstr("rank 3 waits in receive from rank 4 among ranks 3, 4")));
+}
+
+TEST(Deadline, ACircleThroughOtherCommunicatorsIsNamed) {
+  const std::string text = failure(4, [](Communicator& comm) {
+    if (comm.rank() == 0) return;
+    // 1 waits for 2, 2 for 3, 3 for 1.
+    int64_t number = 0;
+    const auto one_two = comm.rank() != 3 ? pair_of(comm, 1, 2) : nullptr;
+    const auto two_three = comm.rank() != 1 ? pair_of(comm, 2, 3) : nullptr;
+    const auto one_three = comm.rank() != 2 ? pair_of(comm, 1, 3) : nullptr;
+    Communicator& waits = *(comm.rank() == 1 ? one_two : comm.rank() == 2 ? two_three : one_three);
+    waits.receive({&number, 1, ElementType::int64}, 1 - waits.rank(), 0);
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("the ranks wait for each other"), HasSubstr("rank 0 has ended"),
+                          HasSubstr("rank 1 waits in receive from rank 2 among ranks 1, 2"),
+                          HasSubstr("rank 2 waits in receive from rank 3 among ranks 2, 3"),
+                          HasSubstr("rank 3 waits in receive from rank 1 among ranks 1, 3")));
+}
+
+TEST(Deadline, SubsMadeInACircleAreNamed) {
+  const std::string text =
+      failure(3, [](Communicator& comm) { pair_of(comm, comm.rank(), (comm.rank() + 1) % 3); });
+  EXPECT_THAT(text, AllOf(HasSubstr("the ranks wait for each other"),
+                          HasSubstr("rank 0 waits in sub among ranks 0, 1"),
+                          HasSubstr("rank 1 waits in sub among ranks 1, 2"),
+                          HasSubstr("rank 2 waits in sub among ranks 0, 2")));
+}
+
+TEST(Deadline, ARankThatSpeaksIsAliveInAllCommunicators) {
+  // 2 waits for 3, which waits for 4, which speaks; the silence of 0 and 1, which have ended, is no matter.
+  EXPECT_EQ(failure(5,
+                    [](Communicator& comm) {
+                      if (comm.rank() < 2) return;
+                      int64_t number = 0;
+                      const Elements elements{&number, 1, ElementType::int64};
+                      const auto lower = comm.rank() < 4 ? pair_of(comm, 2, 3) : nullptr;
+                      const auto upper = comm.rank() > 2 ? pair_of(comm, 3, 4) : nullptr;
+                      if (comm.rank() == 2) return lower->receive(elements, 1, 0);
+                      if (comm.rank() == 3) {
+                        upper->receive(elements, 1, 0);
+                        return lower->send(elements, 0, 0);
+                      }
+                      const auto start = Clock::now();
+                      for (int64_t step = 0; seconds_since(start) < 3 * kDeadline; ++step) {
+                        comm.say("forward", step);
+                      }
+                      upper->send(elements, 0, 0);
+                    }),
+            "nothing failed");
 }
 
 TEST(Deadline, ARankThatSpeaksIsNotSilent) {

@@ -6,6 +6,7 @@
 
 #include "support/comm_conformance.h"
 #include "support/comm_faults.h"
+#include "support/comm_sub.h"
 #include "troika/base/cpu.h"
 #include "troika/comm/inproc/group.h"
 #include "troika/comm/inproc/thread_communicator.h"
@@ -14,7 +15,7 @@ namespace troika::testing {
 namespace {
 
 const CommBackend kThreads{
-    "Threads", {1, 2, 3, 4, 7}, [](int ranks, double deadline_seconds, const RankBody& body) {
+    "Threads", {1, 2, 3, 4, 7, 8}, [](int ranks, double deadline_seconds, const RankBody& body) {
       run_thread_ranks(ranks, {deadline_seconds, true}, body);
     }};
 
@@ -27,6 +28,9 @@ CommBackend with_ranks(std::vector<int> ranks) {
 INSTANTIATE_TEST_SUITE_P(All, CommConformance, ::testing::ValuesIn(comm_cases(kThreads)), comm_case_name);
 INSTANTIATE_TEST_SUITE_P(MoreThanCores, CommConformance,
                          ::testing::ValuesIn(comm_cases(with_ranks({2 * usable_cores() + 5}))),
+                         comm_case_name);
+INSTANTIATE_TEST_SUITE_P(OverSubs, CommConformance,
+                         ::testing::ValuesIn(comm_cases(over_subs(with_ranks({1, 2, 3, 4})))),
                          comm_case_name);
 INSTANTIATE_TEST_SUITE_P(All, CommFaults, ::testing::ValuesIn(comm_cases(with_ranks({2, 3, 7}))),
                          comm_case_name);
@@ -88,18 +92,19 @@ TEST(ThreadRanks, TheFirstCauseWins) {
 }
 
 TEST(ThreadRanks, AFailureWakesASleepingRank) {
-  inproc::Group group(2, {600, true});
+  inproc::World world(2, {600, true});
+  const auto all = std::make_shared<inproc::Group>(world);
   std::string said;
   std::thread sleeper([&] {
-    inproc::ThreadCommunicator comm(group, 0);
+    inproc::ThreadCommunicator comm(all, 0);
     try {
       comm.barrier();
     } catch (const Error& error) {
       said = error.what();
     }
   });
-  while (group.state(0).waits_for.load() != 1) std::this_thread::yield();  // set just before it sleeps
-  group.abort(1, std::make_exception_ptr(Error("the disk is full")));
+  while (world.state(0).waits_for.load() != 1) std::this_thread::yield();  // set just before it sleeps
+  world.abort(1, std::make_exception_ptr(Error("the disk is full")));
   sleeper.join();
   EXPECT_EQ(said, "ended because of rank 1: the disk is full");
 }

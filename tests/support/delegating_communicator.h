@@ -12,6 +12,8 @@ class DelegatingCommunicator : public Communicator {
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
+  std::unique_ptr<Communicator> sub(std::span<const int> members) override { return inner_.sub(members); }
+  bool shares_memory() const override { return inner_.shares_memory(); }
   void all_reduce_sum(Elements elements) override { inner_.all_reduce_sum(elements); }
   void all_reduce_weighted_mean(Elements elements, double weight) override {
     inner_.all_reduce_weighted_mean(elements, weight);

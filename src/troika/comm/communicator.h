@@ -1,5 +1,5 @@
 // Communicator: what the ranks of one axis say to each other. Knows no schedule and no tensor: spans of
-// elements.
+// elements. Ranks are numbered from 0 here; messages to people number them as in the whole run.
 //
 // Threading: one object per rank, used by that rank's thread only. Collectives must be called by all ranks in
 // the same order; a rank that calls something else, or with another size or type, ends all of them with both
@@ -27,7 +27,8 @@ struct Elements {
   int64_t bytes() const { return count * size_of(type); }
 };
 
-/// An all-reduce under way; finished by test() returning true or by wait().
+/// An all-reduce under way; finished by test() returning true or by wait(). Goes before
+/// its communicator.
 class Request {
  public:
   virtual ~Request() = default;
@@ -39,6 +40,14 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+
+  /// A communicator of some of the ranks: `members` are ranks of this one, ascending, each once, and this
+  /// rank is among them; its ranks are their places in `members`. Collective over `members` only: each of
+  /// them makes the same sub-communicators in the same order. It must not outlive this one.
+  virtual std::unique_ptr<Communicator> sub(std::span<const int> members) = 0;
+
+  /// Ranks are threads of one process: a pointer sent as a number can be read by the receiver.
+  virtual bool shares_memory() const = 0;
 
   /// Elementwise sum over ranks, in place, the same bits on every rank. bfloat16 is summed in float32 and
   /// rounded once.
@@ -74,7 +83,7 @@ class Communicator {
   virtual void wait(Request& request) = 0;
 
   /// "step 12, backward": goes into the message if this rank is silent or the others wait for it. Cheap; a
-  /// sign of life.
+  /// sign of life, to the ranks of all communicators.
   virtual void say(std::string_view doing, int64_t step) = 0;
 };
 

@@ -14,12 +14,12 @@ namespace troika::inproc {
 
 void ThreadCommunicator::meet(const Operation& operation, void* data, double weight) {
   ++ticket_;
-  Slot& shown = own_.slots[ticket_ & 1];
+  Slot& shown = shown_.slots[ticket_ & 1];
   shown.operation = operation;
   shown.data = data;
   shown.weight = weight;
   shown.ticket.store(ticket_);
-  group_.ring_peers(rank_);
+  group_->ring_peers(rank_);
   wait_for([this](int from) {
     int peer = from;
     while (peer < size() && slot(peer).ticket.load() == ticket_) ++peer;
@@ -28,17 +28,18 @@ void ThreadCommunicator::meet(const Operation& operation, void* data, double wei
   for (int peer = 1; peer < size(); ++peer) {
     if (slot(peer).operation == slot(0).operation) continue;
     give_up(fmt::format(
-        "rank 0 calls {}, rank {} calls {}; every rank must make the same calls in the same order",
-        to_string(slot(0).operation), peer, to_string(slot(peer).operation)));
+        "rank {} calls {}, rank {} calls {}{}; every rank must make the same calls in the same order",
+        world_rank(0), to_string(slot(0).operation), world_rank(peer), to_string(slot(peer).operation),
+        among()));
   }
 }
 
 void ThreadCommunicator::finish() {
-  own_.finished.store(ticket_);
-  group_.ring_peers(rank_);
+  shown_.finished.store(ticket_);
+  group_->ring_peers(rank_);
   wait_for([this](int from) {
     int peer = from;
-    while (peer < size() && group_.state(peer).finished.load() >= ticket_) ++peer;
+    while (peer < size() && group_->member(peer).finished.load() >= ticket_) ++peer;
     return peer;
   });
 }
@@ -88,9 +89,9 @@ void ThreadCommunicator::reduce_scatter_sum(Elements elements, Elements part) {
   check_elements(part, Call::reduce_scatter_sum);
   const Range mine = share({0, elements.count}, size(), rank_);
   if (part.count != mine.size() || part.type != elements.type) {
-    fail("reduce_scatter_sum of {} {} into a part of {} {}; the part of rank {} of {} is {} {}",
-         elements.count, name_of(elements.type), part.count, name_of(part.type), rank_, size(), mine.size(),
-         name_of(elements.type));
+    fail("reduce_scatter_sum of {} {} into a part of {} {}; with {} ranks the part of rank {} is {} {}",
+         elements.count, name_of(elements.type), part.count, name_of(part.type), size(), world_rank(rank_),
+         mine.size(), name_of(elements.type));
   }
   const Inside inside(*this, Call::reduce_scatter_sum);
   meet({Call::reduce_scatter_sum, elements.type, elements.count}, elements.data, 1);
@@ -108,8 +109,9 @@ void ThreadCommunicator::all_gather(Elements part, Elements all) {
   check_elements(all, Call::all_gather);
   const Range mine = share({0, all.count}, size(), rank_);
   if (part.count != mine.size() || part.type != all.type) {
-    fail("all_gather of a part of {} {} into {} {}; the part of rank {} of {} is {} {}", part.count,
-         name_of(part.type), all.count, name_of(all.type), rank_, size(), mine.size(), name_of(all.type));
+    fail("all_gather of a part of {} {} into {} {}; with {} ranks the part of rank {} is {} {}", part.count,
+         name_of(part.type), all.count, name_of(all.type), size(), world_rank(rank_), mine.size(),
+         name_of(all.type));
   }
   const Inside inside(*this, Call::all_gather);
   meet({Call::all_gather, all.type, all.count}, part.data, 1);
@@ -130,7 +132,7 @@ void ThreadCommunicator::broadcast(Elements elements, int root) {
   check_elements(elements, Call::broadcast);
   check_peer(root, Call::broadcast);
   const Inside inside(*this, Call::broadcast);
-  meet({Call::broadcast, elements.type, elements.count, root}, elements.data, 1);
+  meet({Call::broadcast, elements.type, elements.count, world_rank(root)}, elements.data, 1);
   if (rank_ != root && elements.count > 0) {
     const Touching touching(*this);
     std::memcpy(elements.data, slot(root).data, static_cast<size_t>(elements.bytes()));

@@ -1,149 +1,77 @@
 #include "troika/comm/inproc/group.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <map>
-#include <thread>
-
-#include "troika/base/cpu.h"
-#include "troika/base/text.h"
+#include <numeric>
 
 namespace troika::inproc {
 namespace {
 
-// "rank 1" or "ranks 0, 2".
-std::string ranks_text(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+std::vector<int> all_ranks(const World& world) {
+  std::vector<int> ranks(static_cast<size_t>(world.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 }  // namespace
 
-Group::Group(int ranks, const GroupOptions& options)
-    : deadline_(to_duration(options.deadline_seconds)),
-      may_spin_(ranks <= usable_cores()),
-      states_(static_cast<size_t>(ranks)),
-      mailboxes_(static_cast<size_t>(ranks) * static_cast<size_t>(ranks)) {
-  for (int rank = 0; rank < ranks; ++rank) end_of_wait(rank);
+Group::Group(World& world, std::vector<int> ranks, const std::string* among)
+    : world_(world),
+      ranks_(std::move(ranks)),
+      among_(among),
+      members_(ranks_.size()),
+      mailboxes_(ranks_.size() * ranks_.size()),
+      at_(ranks_.size()) {
+  for (int rank : ranks_) states_.push_back(&world.state(rank));
 }
 
+Group::Group(World& world) : Group(world, all_ranks(world), nullptr) {}
+
 std::shared_ptr<SharedRequest> Group::request(uint64_t index) {
-  const std::lock_guard lock(requests_mutex_);
+  const std::lock_guard lock(mutex_);
   TROIKA_ASSERT(index >= first_request_, "a request number was asked for twice");
   const uint64_t place = index - first_request_;
-  if (place == requests_.size()) requests_.push_back(std::make_shared<SharedRequest>(ranks()));
+  if (place == requests_.size()) requests_.push_back(std::make_shared<SharedRequest>(ranks_.size()));
   std::shared_ptr<SharedRequest> request = requests_.at(place);
   ++request->taken;
-  while (!requests_.empty() && requests_.front()->taken == ranks()) {
+  while (!requests_.empty() && requests_.front()->taken == ranks_.size()) {
     requests_.pop_front();
     ++first_request_;
   }
   return request;
 }
 
-void Group::ring_peers(int rank) {
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank && state(peer).sleeping.load()) state(peer).bell.ring();
-  }
-}
-
-void Group::abort(int rank, std::exception_ptr cause) {
-  {
-    const std::lock_guard lock(cause_mutex_);
-    if (cause_rank_ < 0) {
-      cause_rank_ = rank;
-      aborted_at_.store(Clock::now().time_since_epoch().count());
+Group::Joined Group::join_founding(int member, const std::vector<int>& members, const std::string* among) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Founding> founding;
+  for (int other : members) {
+    const std::shared_ptr<Founding>& theirs = at_[static_cast<size_t>(other)];
+    if (!theirs) continue;
+    if (theirs->members == members) {
+      founding = theirs;
+    } else if (std::binary_search(theirs->members.begin(), theirs->members.end(), member)) {
+      return {theirs, other};
     }
-    if (cause_rank_ == rank && !cause_) cause_ = std::move(cause);
+    // Else it makes a group without this member first, and comes here then.
   }
-  aborted_.store(true);
-  for (RankState& state : states_) state.bell.ring();
-  watcher_.ring();
-}
-
-void Group::wait_until_untouched() {
-  for (RankState& state : states_) {
-    while (state.touching.load()) std::this_thread::yield();
+  if (!founding) {
+    std::vector<int> ranks;
+    for (int other : members) ranks.push_back(rank(other));
+    founding =
+        std::make_shared<Founding>(Founding{members, std::make_shared<Group>(world_, std::move(ranks), among),
+                                            std::vector<std::atomic<bool>>(members.size()), members.size()});
   }
-}
-
-std::exception_ptr Group::cause(int* rank) {
-  const std::lock_guard lock(cause_mutex_);
-  *rank = cause_rank_;
-  if (cause_rank_ >= 0 && !cause_) {
-    return std::make_exception_ptr(Error("left a sum under way by an exception, and hid that exception"));
+  at_[static_cast<size_t>(member)] = founding;
+  const auto place = std::lower_bound(members.begin(), members.end(), member) - members.begin();
+  founding->here[static_cast<size_t>(place)].store(true);
+  if (--founding->to_come == 0) {
+    for (int other : members) at_[static_cast<size_t>(other)].reset();
   }
-  return cause_;
+  return {founding};
 }
 
-void Group::end(int rank) {
-  state(rank).ended.store(true);
-  ring_peers(rank);
-  watcher_.ring();
-}
-
-Group::Chain Group::follow(int rank) {
-  Chain chain{rank, last_sign(rank)};
-  for (int steps = 0; steps <= ranks(); ++steps) {
-    const int next = state(chain.end).waits_for.load();
-    if (next < 0) return chain;
-    chain.end = next;
-    chain.alive = std::max(chain.alive, last_sign(next));
+void Group::ring_peers(int member) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != member && state(peer).sleeping.load()) state(peer).bell.ring();
   }
-  chain.end = -1;
-  return chain;
-}
-
-std::string Group::last_words(int rank) {
-  RankState& state = this->state(rank);
-  const std::lock_guard lock(state.said_mutex);
-  if (!state.said.empty()) {
-    return state.said_step < 0 ? state.said : fmt::format("step {}, {}", state.said_step, state.said);
-  }
-  const Call call = state.last_call.load();
-  return call == Call::none ? "nothing yet" : std::string(name_of(call));
-}
-
-std::string Group::call_text(int rank) {
-  const Call call = state(rank).call.load();
-  std::string text(name_of(call));
-  if (call == Call::receive) text += fmt::format(" from rank {}", state(rank).call_peer.load());
-  return text;
-}
-
-// What all ranks but `without` do, those that do the same together: "; ranks 0, 1 wait in barrier; rank 3 has
-// ended".
-std::string Group::others_text(int without) {
-  using OneAndSeveral = std::pair<std::string, std::string>;
-  std::map<OneAndSeveral, std::vector<int>> doing;
-  for (int rank = 0; rank < ranks(); ++rank) {
-    if (rank == without) continue;
-    OneAndSeveral what;
-    if (state(rank).ended.load()) {
-      what = {"has ended", "have ended"};
-    } else if (state(rank).call.load() != Call::none) {
-      const std::string call = call_text(rank);
-      what = {"waits in " + call, "wait in " + call};
-    } else {
-      const std::string last = last_words(rank);
-      what = {"works, last: " + last, "work, last: " + last};
-    }
-    doing[what].push_back(rank);
-  }
-  std::string text;
-  for (const auto& [what, who] : doing) {
-    text += fmt::format("; {} {}", ranks_text(who), who.size() == 1 ? what.first : what.second);
-  }
-  return text;
-}
-
-std::string Group::silence_report(int silent_from) {
-  const Chain chain = follow(silent_from);
-  const std::string duration = human_seconds(seconds_since(chain.alive));
-  if (chain.end < 0) return fmt::format("the ranks wait for each other for {}{}", duration, others_text(-1));
-  return fmt::format("rank {} is silent for {}, last: {}{}", chain.end,
-                     human_seconds(seconds_since(last_sign(chain.end))), last_words(chain.end),
-                     others_text(chain.end));
 }
 
 }  // namespace troika::inproc

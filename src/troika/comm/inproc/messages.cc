@@ -8,8 +8,8 @@ namespace troika::inproc {
 void ThreadCommunicator::send(Elements elements, int to, int64_t tag) {
   check_elements(elements, Call::send);
   check_peer(to, Call::send);
-  const Inside inside(*this, Call::send, to);
-  Mailbox& box = group_.mailbox(rank_, to);
+  const Inside inside(*this, Call::send, world_rank(to));
+  Mailbox& box = group_->mailbox(rank_, to);
   Message message{{Call::send, elements.type, elements.count}, tag, {}};
   {
     const std::lock_guard lock(box.mutex);
@@ -22,14 +22,14 @@ void ThreadCommunicator::send(Elements elements, int to, int64_t tag) {
     box.messages.push_back(std::move(message));
   }
   box.sent.fetch_add(1);
-  if (group_.state(to).sleeping.load()) group_.state(to).bell.ring();
+  if (group_->state(to).sleeping.load()) group_->state(to).bell.ring();
 }
 
 void ThreadCommunicator::receive(Elements elements, int from, int64_t tag) {
   check_elements(elements, Call::receive);
   check_peer(from, Call::receive);
-  const Inside inside(*this, Call::receive, from);
-  Mailbox& box = group_.mailbox(from, rank_);
+  const Inside inside(*this, Call::receive, world_rank(from));
+  Mailbox& box = group_->mailbox(from, rank_);
   wait_for([&](int first) { return first > from || box.sent.load() > box.received ? size() : from; });
   Message message;
   {
@@ -40,9 +40,10 @@ void ThreadCommunicator::receive(Elements elements, int from, int64_t tag) {
   ++box.received;
   if (message.operation.type != elements.type || message.operation.count != elements.count ||
       message.tag != tag) {
-    give_up(fmt::format("rank {} sends {} {} with tag {}, rank {} expects {} {} with tag {}", from,
-                        message.operation.count, name_of(message.operation.type), message.tag, rank_,
-                        elements.count, name_of(elements.type), tag));
+    give_up(fmt::format("rank {} sends {} {} with tag {}, rank {} expects {} {} with tag {}{}",
+                        world_rank(from), message.operation.count, name_of(message.operation.type),
+                        message.tag, world_rank(rank_), elements.count, name_of(elements.type), tag,
+                        among()));
   }
   if (elements.count > 0) std::memcpy(elements.data, message.bytes.data(), message.bytes.size());
   const std::lock_guard lock(box.mutex);

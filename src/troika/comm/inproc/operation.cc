@@ -28,6 +28,8 @@ std::string_view name_of(Call call) {
       return "start_all_reduce_sum";
     case Call::wait:
       return "wait(all_reduce_sum)";
+    case Call::sub:
+      return "sub";
   }
   return "";
 }

@@ -21,6 +21,7 @@ enum class Call {
   barrier,
   start_all_reduce_sum,
   wait,
+  sub,
 };
 
 std::string_view name_of(Call call);
@@ -29,7 +30,7 @@ struct Operation {
   Call call = Call::none;
   ElementType type = ElementType::float32;
   int64_t count = 0;
-  int root = -1;  // broadcast only
+  int root = -1;  // broadcast only; numbered as in the world
   bool operator==(const Operation&) const = default;
 };
 

@@ -16,18 +16,21 @@ namespace troika {
 namespace {
 
 using inproc::Group;
+using inproc::World;
 
-void run_rank(Group& group, int rank, bool pin, const std::function<void(Communicator&)>& body) {
+void run_rank(const std::shared_ptr<Group>& all, int rank, bool pin,
+              const std::function<void(Communicator&)>& body) {
+  World& world = all->world();
   try {
-    if (pin) pin_to_cores_of_rank(rank, group.ranks());
-    inproc::ThreadCommunicator communicator(group, rank);
+    if (pin) pin_to_cores_of_rank(rank, world.ranks());
+    inproc::ThreadCommunicator communicator(all, rank);
     body(communicator);
   } catch (const inproc::GroupAborted&) {
     // not a cause
   } catch (...) {
-    group.abort(rank, std::current_exception());
+    world.abort(rank, std::current_exception());
   }
-  group.end(rank);
+  world.end(rank);
 }
 
 [[noreturn]] void rethrow_of_rank(int rank, const std::exception_ptr& cause) {
@@ -53,37 +56,37 @@ std::string text_of(const std::exception_ptr& cause, int rank) {
 }
 
 // A thread can't be killed, and its memory can't be taken from it: the process goes.
-[[noreturn]] void end_process(Group& group, int silent) {
+[[noreturn]] void end_process(World& world, int silent) {
   int rank = -1;
-  if (const std::exception_ptr cause = group.cause(&rank)) {
+  if (const std::exception_ptr cause = world.cause(&rank)) {
     fmt::print(stderr, "troika: {}\n", text_of(cause, rank));
   }
   fmt::print(stderr,
              "troika: rank {} does not end (silent for {}, last: {}), so the process ends with status 1\n",
-             silent, human_seconds(seconds_since(group.last_sign(silent))), group.last_words(silent));
+             silent, human_seconds(seconds_since(world.last_sign(silent))), world.last_words(silent));
   std::fflush(nullptr);
   std::_Exit(1);
 }
 
-// Returns when all ranks from 0 to `started` - 1 have ended; doesn't wait for silent ones once the group has
+// Returns when all ranks from 0 to `started` - 1 have ended; doesn't wait for silent ones once one has
 // failed.
-void wait_for_end(Group& group, int started) {
+void wait_for_end(World& world, int started) {
   while (true) {
-    const uint32_t seen = group.watcher().now();
-    const bool aborted = group.aborted();
+    const uint32_t seen = world.watcher().now();
+    const bool aborted = world.aborted();
     Clock::duration limit = std::chrono::hours(1);
     bool all = true;
     for (int rank = 0; rank < started; ++rank) {
-      if (group.state(rank).ended.load()) continue;
+      if (world.state(rank).ended.load()) continue;
       all = false;
       if (!aborted) continue;
-      const Clock::time_point since = std::max(group.last_sign(rank), group.aborted_at());
-      const Clock::duration left = since + group.patience(rank) - Clock::now();
-      if (left <= Clock::duration::zero()) end_process(group, rank);
+      const Clock::time_point since = std::max(world.last_sign(rank), world.aborted_at());
+      const Clock::duration left = since + world.patience(rank) - Clock::now();
+      if (left <= Clock::duration::zero()) end_process(world, rank);
       limit = std::min(limit, left);
     }
     if (all) return;
-    group.watcher().sleep(seen, limit);
+    world.watcher().sleep(seen, limit);
   }
 }
 
@@ -95,29 +98,30 @@ void run_thread_ranks(int ranks, const GroupOptions& options,
   if (!(options.deadline_seconds > 0) || options.deadline_seconds > 1e9) {
     fail_usage("a deadline of {} s; it must be more than 0 and at most 1e9", options.deadline_seconds);
   }
-  Group group(ranks, options);
+  World world(ranks, options);
+  const auto all = std::make_shared<Group>(world);
   if (ranks == 1) {
-    inproc::ThreadCommunicator communicator(group, 0);
+    inproc::ThreadCommunicator communicator(all, 0);
     body(communicator);
     int rank = -1;
-    if (const std::exception_ptr cause = group.cause(&rank)) std::rethrow_exception(cause);
+    if (const std::exception_ptr cause = world.cause(&rank)) std::rethrow_exception(cause);
     return;
   }
   std::vector<std::thread> threads;
   try {
     threads.reserve(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&group, rank, &options, &body] { run_rank(group, rank, options.pin, body); });
+      threads.emplace_back([&all, rank, &options, &body] { run_rank(all, rank, options.pin, body); });
     }
   } catch (const std::system_error& error) {
     const int rank = static_cast<int>(threads.size());
-    group.abort(rank,
+    world.abort(rank,
                 std::make_exception_ptr(Error(fmt::format("can't start its thread: {}", error.what()))));
   }
-  wait_for_end(group, static_cast<int>(threads.size()));
+  wait_for_end(world, static_cast<int>(threads.size()));
   for (std::thread& thread : threads) thread.join();
   int rank = -1;
-  if (const std::exception_ptr cause = group.cause(&rank)) rethrow_of_rank(rank, cause);
+  if (const std::exception_ptr cause = world.cause(&rank)) rethrow_of_rank(rank, cause);
 }
 
 }  // namespace troika

@@ -15,18 +15,19 @@ class ThreadRequest : public Request {
         elements_(elements),
         exceptions_(std::uncaught_exceptions()) {}
 
-  // An unfinished request ends the group: peers would write to elements that are about to go.
+  // An unfinished request ends all groups: peers would write to elements that are about to go.
   ~ThreadRequest() override {
-    std::erase(owner_.under_way_, this);
+    std::erase(owner_.own_.under_way, this);
     if (finished_) return;
+    const int rank = owner_.world_rank(owner_.rank_);
     std::exception_ptr cause;  // none yet if an exception is on its way to run_thread_ranks
-    if (std::uncaught_exceptions() == exceptions_ && !owner_.group_.aborted()) {
+    if (std::uncaught_exceptions() == exceptions_ && !owner_.world_.aborted()) {
       cause = std::make_exception_ptr(
-          GroupError(fmt::format("rank {} drops a {} before it is finished; call wait() first", owner_.rank_,
+          GroupError(fmt::format("rank {} drops a {} before it is finished; call wait() first", rank,
                                  to_string(shared_->parts[static_cast<size_t>(owner_.rank_)].operation))));
     }
-    owner_.group_.abort(owner_.rank_, cause);
-    owner_.group_.wait_until_untouched();
+    owner_.world_.abort(rank, cause);
+    owner_.world_.wait_until_untouched();
   }
 
  private:
@@ -60,22 +61,26 @@ class ThreadRequest : public Request {
 std::unique_ptr<Request> ThreadCommunicator::start_all_reduce_sum(Elements elements) {
   check_elements(elements, Call::start_all_reduce_sum);
   const Inside inside(*this, Call::start_all_reduce_sum);
-  auto request = std::make_unique<ThreadRequest>(*this, group_.request(next_request_++), elements);
+  auto request = std::make_unique<ThreadRequest>(*this, group_->request(next_request_++), elements);
   SharedRequest::Part& part = request->shared_->parts[static_cast<size_t>(rank_)];
   part.operation = {Call::start_all_reduce_sum, elements.type, elements.count};
   part.data = elements.data;
-  under_way_.push_back(request.get());
+  own_.under_way.push_back(request.get());
   part.posted.store(true);
-  group_.ring_peers(rank_);
+  group_->ring_peers(rank_);
   return request;
 }
 
 void ThreadCommunicator::progress() {
-  // In order: if a rank hasn't posted this one, it hasn't posted the next ones either.
-  while (!under_way_.empty() && under_way_.front()->not_posted(0) == size()) {
-    ThreadRequest& request = *under_way_.front();
-    under_way_.erase(under_way_.begin());
-    sum_own_slice(request);
+  std::vector<ThreadRequest*>& under_way = own_.under_way;
+  for (size_t i = 0; i < under_way.size();) {
+    ThreadRequest& request = *under_way[i];
+    if (request.not_posted(0) < request.owner_.size()) {
+      ++i;
+      continue;
+    }
+    under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(i));
+    request.owner_.sum_own_slice(request);
   }
 }
 
@@ -84,8 +89,9 @@ void ThreadCommunicator::sum_own_slice(ThreadRequest& request) {
   for (size_t peer = 1; peer < parts.size(); ++peer) {
     if (parts[peer].operation == parts[0].operation) continue;
     give_up(fmt::format(
-        "rank 0 calls {}, rank {} calls {}; every rank must start the same sums in the same order",
-        to_string(parts[0].operation), peer, to_string(parts[peer].operation)));
+        "rank {} calls {}, rank {} calls {}{}; every rank must start the same sums in the same order",
+        world_rank(0), to_string(parts[0].operation), world_rank(static_cast<int>(peer)),
+        to_string(parts[peer].operation), among()));
   }
   const Range mine = line_share(request.elements_, size(), rank_);
   if (size() > 1 && mine.size() > 0) {
@@ -98,18 +104,19 @@ void ThreadCommunicator::sum_own_slice(ThreadRequest& request) {
     sum(request.elements_.type, sources_, results_, mine.size());
   }
   parts[static_cast<size_t>(rank_)].summed.store(true);
-  group_.ring_peers(rank_);
+  group_->ring_peers(rank_);
 }
 
 bool ThreadCommunicator::test(Request& any) {
   auto& request = static_cast<ThreadRequest&>(any);
-  TROIKA_ASSERT(&request.owner_ == this, "a request of another rank");
+  TROIKA_ASSERT(&request.owner_ == this, "a request of another communicator");
   if (request.finished_) return true;
   // No sign of life: a loop that only tests must not look alive to the ranks it waits for.
-  if (group_.aborted()) leave_aborted();
+  if (world_.aborted()) leave_aborted();
   progress();
   request.finished_ = request.not_summed(0) == size();
   if (request.finished_) return true;
+  own_.call_among.store(group_->among(), std::memory_order_release);
   own_.call.store(Call::wait, std::memory_order_relaxed);
   const auto missing = [&](int from) { return request.missing(from); };
   time_left(missing, missing(0));
@@ -119,7 +126,7 @@ bool ThreadCommunicator::test(Request& any) {
 
 void ThreadCommunicator::wait(Request& any) {
   auto& request = static_cast<ThreadRequest&>(any);
-  TROIKA_ASSERT(&request.owner_ == this, "a request of another rank");
+  TROIKA_ASSERT(&request.owner_ == this, "a request of another communicator");
   if (request.finished_) return;
   const Inside inside(*this, Call::wait);
   wait_for([&](int from) { return request.not_posted(from); });

@@ -1,8 +1,8 @@
 // The communicator between thread ranks: collectives over slots (collectives.cc), messages through mailboxes
-// (messages.cc), all-reduces under way (requests.cc).
+// (messages.cc), all-reduces under way (requests.cc), sub-communicators (sub.cc).
 //
-// Threading: one object per rank, used by that rank's thread only. A call that leaves by an exception has
-// ended the group and waited until no peer touches this rank's elements.
+// Threading: used by its rank's thread only. A call that leaves by an exception has ended all groups and
+// waited until no peer touches this rank's elements.
 #pragma once
 
 #include <exception>
@@ -17,10 +17,12 @@ class ThreadRequest;
 
 class ThreadCommunicator : public Communicator {
  public:
-  ThreadCommunicator(Group& group, int rank);
+  ThreadCommunicator(std::shared_ptr<Group> group, int rank);
 
   int rank() const override { return rank_; }
-  int size() const override { return group_.ranks(); }
+  int size() const override { return group_->size(); }
+  std::unique_ptr<Communicator> sub(std::span<const int> members) override;
+  bool shares_memory() const override { return true; }
   void all_reduce_sum(Elements elements) override;
   void all_reduce_weighted_mean(Elements elements, double weight) override;
   void reduce_scatter_sum(Elements elements, Elements part) override;
@@ -40,12 +42,13 @@ class ThreadCommunicator : public Communicator {
   class Touching;  // while the elements of peers are used
 
   /// Returns when missing(0) == size(). missing(r) is the first rank from r on that this rank waits for; once
-  /// it has moved on, it never comes back. Meanwhile does this rank's part of the requests under way.
+  /// it has moved on, it never comes back. Meanwhile does this rank's part of the requests under way, of all
+  /// its communicators: a peer may need that part before it does what this rank waits for.
   template <typename Missing>
   void wait_for(Missing missing);
 
-  /// How long the missing ranks may stay silent from now on; ends the group if one has ended or is silent for
-  /// too long.
+  /// How long the missing ranks may stay silent from now on; ends all groups if one has ended or is silent
+  /// for too long.
   template <typename Missing>
   Clock::duration time_left(Missing missing, int first);
 
@@ -55,23 +58,28 @@ class ThreadCommunicator : public Communicator {
   void check_elements(Elements elements, Call call) const;
   void check_peer(int peer, Call call) const;
 
+  int world_rank(int rank) const { return group_->rank(rank); }
+  /// " among ranks 0, 2"; nothing if these are all.
+  std::string among() const { return group_->among() ? *group_->among() : ""; }
+
   // collectives.cc
-  const Slot& slot(int rank) const { return group_.state(rank).slots[ticket_ & 1]; }
+  const Slot& slot(int rank) const { return group_->member(rank).slots[ticket_ & 1]; }
   void meet(const Operation& operation, void* data, double weight);
   void finish();
   /// Sets the members below to what the ranks show, from a byte on.
   void point_at(int64_t byte_offset);
 
   // requests.cc
-  void progress();
+  void progress();  // of all communicators of the rank
   void sum_own_slice(ThreadRequest& request);
 
-  Group& group_;
+  std::shared_ptr<Group> group_;
+  World& world_;
   RankState& own_;
+  Member& shown_;
   int rank_;
   uint64_t ticket_ = 0;  // of the last collective
   uint64_t next_request_ = 0;
-  std::vector<ThreadRequest*> under_way_;  // whose own slice isn't summed yet, in order
 
   // By rank; kept between calls, so that a small sum doesn't allocate.
   std::vector<const void*> sources_;
@@ -79,10 +87,13 @@ class ThreadCommunicator : public Communicator {
   std::vector<double> weights_;
 };
 
-/// Marks a call from entry to exit, for the reports of others; throws if the group has ended.
+/// Marks a call from entry to exit, for the reports of others; throws if the groups have ended.
 class ThreadCommunicator::Inside {
  public:
-  Inside(ThreadCommunicator& communicator, Call call, int peer = -1);
+  Inside(ThreadCommunicator& communicator, Call call) : Inside(communicator, call, -1) {}
+  Inside(ThreadCommunicator& communicator, Call call, int peer)
+      : Inside(communicator, call, peer, communicator.group_->among()) {}
+  Inside(ThreadCommunicator& communicator, Call call, int peer, const std::string* among);
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
   ~Inside();
@@ -91,13 +102,13 @@ class ThreadCommunicator::Inside {
   ThreadCommunicator& communicator_;
 };
 
-/// A rank that leaves by an exception waits for this to end, or this sees that the group has ended and
+/// A rank that leaves by an exception waits for this to end, or this sees that all has ended and
 /// doesn't begin.
 class ThreadCommunicator::Touching {
  public:
   explicit Touching(ThreadCommunicator& communicator) : own_(communicator.own_) {
     own_.touching.store(true);
-    if (communicator.group_.aborted()) {
+    if (communicator.world_.aborted()) {
       own_.touching.store(false);
       communicator.leave_aborted();
     }
@@ -114,13 +125,15 @@ template <typename Missing>
 Clock::duration ThreadCommunicator::time_left(Missing missing, int first) {
   Clock::duration left = std::chrono::hours(1);
   const Clock::time_point now = Clock::now();
+  const int own = world_rank(rank_);
   for (int peer = first; peer < size(); peer = missing(peer + 1)) {
-    if (group_.state(peer).ended.load() && missing(peer) == peer) {
-      give_up(fmt::format("rank {} has ended, rank {} waits in {}", peer, rank_, group_.call_text(rank_)));
+    const int rank = world_rank(peer);
+    if (world_.state(rank).ended.load() && missing(peer) == peer) {
+      give_up(fmt::format("rank {} has ended, rank {} waits in {}", rank, own, world_.call_text(own)));
     }
-    const Group::Chain chain = group_.follow(peer);
-    const Clock::duration still = chain.alive + group_.patience(chain.end) - now;
-    if (still <= Clock::duration::zero() && missing(peer) == peer) give_up(group_.silence_report(peer));
+    const World::Chain chain = world_.follow(rank);
+    const Clock::duration still = chain.alive + world_.patience(chain.end) - now;
+    if (still <= Clock::duration::zero() && missing(peer) == peer) give_up(world_.silence_report(rank));
     left = std::min(left, still);
   }
   return left;
@@ -132,7 +145,7 @@ void ThreadCommunicator::wait_for(Missing missing) {
   constexpr int kLooksPerClock = 64;
   int next = missing(0);
   if (next == size()) return;
-  if (group_.may_spin()) {
+  if (world_.may_spin()) {
     const Clock::time_point until = Clock::now() + kSpin;
     do {
       for (int look = 0; look < kLooksPerClock; ++look) {
@@ -141,7 +154,7 @@ void ThreadCommunicator::wait_for(Missing missing) {
         relax();
       }
       progress();
-    } while (Clock::now() < until && !group_.aborted());
+    } while (Clock::now() < until && !world_.aborted());
   }
   while (true) {
     own_.sleeping.store(true);
@@ -149,13 +162,13 @@ void ThreadCommunicator::wait_for(Missing missing) {
     progress();
     next = missing(next);
     if (next == size()) break;
-    if (group_.aborted()) leave_aborted();
-    own_.waits_for.store(next);
+    if (world_.aborted()) leave_aborted();
+    own_.waits_for.store(world_rank(next));
     own_.bell.sleep(seen, time_left(missing, next));
   }
   own_.sleeping.store(false);
   own_.waits_for.store(-1);
-  group_.end_of_wait(rank_);
+  world_.end_of_wait(world_rank(rank_));
 }
 
 }  // namespace troika::inproc
