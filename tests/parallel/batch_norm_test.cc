@@ -143,13 +143,13 @@ std::vector<Record> run_engine(const Case& c) {
     at::set_num_threads(1);
     Record& record = records[static_cast<size_t>(communicator.rank())];
     Replica replica(communicator, net(), c.options);
-    at::Tensor mean;
+    std::vector<at::Tensor> mean;
     StepProbe probe;
     probe.mean_gradients = &mean;
     for (int step = 0; step < kSteps; ++step) {
       const auto pieces = c.pieces(step)[static_cast<size_t>(communicator.rank())];
       record.losses.push_back(replica.step(pieces, squared_error, probe).loss);
-      record.gradients.push_back(parts_of(mean, replica.parameters()));
+      record.gradients.push_back(mean);
       record.weights.push_back(copies_of(replica.parameters()));
       record.buffers.push_back(copies_of(replica.others()));
       communicator.barrier();  // shared weights: no rank goes on while another still copies
@@ -161,10 +161,10 @@ std::vector<Record> run_engine(const Case& c) {
 Record run_reference(const Case& c) {
   Record record;
   MicroBatchedReference reference(net(), c.options, c.ranks);
-  at::Tensor mean;
+  std::vector<at::Tensor> mean;
   for (int step = 0; step < kSteps; ++step) {
     record.losses.push_back(reference.step(c.pieces(step), squared_error, &mean).loss);
-    record.gradients.push_back(parts_of(mean, reference.parameters()));
+    record.gradients.push_back(mean);
     record.weights.push_back(copies_of(reference.parameters()));
     record.buffers.push_back(copies_of(reference.others()));
   }

@@ -49,14 +49,14 @@ std::vector<Record> run_engine(const SmallModel& model, int ranks, const Replica
     at::set_num_threads(1);
     const auto rank = static_cast<size_t>(communicator.rank());
     Replica replica(communicator, model.layers, options);
-    at::Tensor mean;
+    std::vector<at::Tensor> mean;
     StepProbe probe;
     probe.mean_gradients = &mean;
     for (int step = 0; step < kSteps; ++step) {
       replica.set_learning_rate(rate_of(step));
       const auto pieces = pieces_of_step(model, ranks, step, options.dtype);
       records[rank].norms.push_back(replica.step(pieces[rank], squared_error, probe).grad_norm);
-      records[rank].gradients.push_back(parts_of(mean, replica.parameters()));
+      records[rank].gradients.push_back(mean);
       records[rank].weights.push_back(copies_of(replica.parameters()));
       communicator.barrier();  // shared weights: no rank goes on while another still copies
     }
@@ -67,12 +67,12 @@ std::vector<Record> run_engine(const SmallModel& model, int ranks, const Replica
 Record run_reference(const SmallModel& model, int ranks, const ReplicaOptions& options) {
   Record record;
   MicroBatchedReference reference(model.layers, options, ranks);
-  at::Tensor mean;
+  std::vector<at::Tensor> mean;
   for (int step = 0; step < kSteps; ++step) {
     reference.set_learning_rate(rate_of(step));
     const auto pieces = pieces_of_step(model, ranks, step, options.dtype);
     record.norms.push_back(reference.step(pieces, squared_error, &mean).grad_norm);
-    record.gradients.push_back(parts_of(mean, reference.parameters()));
+    record.gradients.push_back(mean);
     record.weights.push_back(copies_of(reference.parameters()));
   }
   return record;

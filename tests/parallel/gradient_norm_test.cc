@@ -65,7 +65,7 @@ void expect_the_same_bits_for_any_slices() {
     const Gradients<T> gradients(layout, ranks);
     for (const double weight : {7.0, 64.0}) {
       const auto whole = gradients.sums({{0, layout.total}}, weight);
-      const double norm = norm_of_blocks(layout, whole).norm;
+      const double norm = norm_of(squares_of_parameters(layout, whole)).norm;
       EXPECT_NEAR(norm, static_cast<double>(gradients.naive_norm(weight)), 1e-14 * norm);
       for (const int parts : {2, 3, 5, 64}) {
         std::vector<Range> slices;
@@ -85,7 +85,7 @@ TEST(GradientNorm, SmallSquaresBesideALargeOneCount) {
   Gradients<float> gradients(layout, 1);
   std::fill(gradients.numbers[0].begin(), gradients.numbers[0].end(), 1.0f);
   gradients.numbers[0][0] = 5000;
-  EXPECT_EQ(norm_of_blocks(layout, gradients.sums({{0, layout.total}}, 1)).norm,
+  EXPECT_EQ(norm_of(squares_of_parameters(layout, gradients.sums({{0, layout.total}}, 1))).norm,
             std::sqrt(5000.0 * 5000.0 + 39999));
 }
 
@@ -94,7 +94,7 @@ TEST(GradientNorm, ParametersWithoutGradientCountNothing) {
   Gradients<float> gradients(layout, 2);
   gradients.pointers[2] = gradients.pointers[3] = nullptr;  // the second parameter: no rank
   gradients.pointers[5] = nullptr;                          // the third: one rank
-  const GradientNorm found = norm_of_blocks(layout, gradients.sums({{0, layout.total}}, 4));
+  const GradientNorm found = norm_of(squares_of_parameters(layout, gradients.sums({{0, layout.total}}, 4)));
   EXPECT_NEAR(found.norm, static_cast<double>(gradients.naive_norm(4)), 1e-14);
   EXPECT_EQ(found.first_bad, -1);
 }
@@ -103,9 +103,9 @@ TEST(GradientNorm, TheFirstParameterThatIsNotFiniteIsFound) {
   const FlatLayout layout = layout_of_sizes({5000, 300, 20}, 4);
   Gradients<float> gradients(layout, 2);
   gradients.numbers[4][19] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(norm_of_blocks(layout, gradients.sums({{0, layout.total}}, 4)).first_bad, 2);
+  EXPECT_EQ(norm_of(squares_of_parameters(layout, gradients.sums({{0, layout.total}}, 4))).first_bad, 2);
   gradients.numbers[3][0] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(norm_of_blocks(layout, gradients.sums({{0, layout.total}}, 4)).first_bad, 1);
+  EXPECT_EQ(norm_of(squares_of_parameters(layout, gradients.sums({{0, layout.total}}, 4))).first_bad, 1);
 }
 
 TEST(GradientNorm, TheScaleIsTorchs) {

@@ -36,7 +36,7 @@ Differences run(const Plan& plan) {
   options.clip_norm = 1e6;  // none of these gradients
   const auto pieces = pieces_of(kBatch, kRanks, 1, 1, options.dtype);
   MicroBatchedReference reference(model.layers, options, kRanks);
-  at::Tensor expected_mean;
+  std::vector<at::Tensor> expected_mean;
   const StepResult expected = reference.step(pieces, squared_error, &expected_mean);
 
   std::vector<Differences> differences(kRanks);
@@ -45,14 +45,12 @@ Differences run(const Plan& plan) {
     SkippingCommunicator communicator(inner, plan.skipped_bucket);
     Replica replica(communicator, model.layers, options);
     if (inner.rank() == plan.perturbed_rank) perturb_weights(replica.parameters());
-    at::Tensor mean;
+    std::vector<at::Tensor> mean;
     StepProbe probe;
     probe.mean_gradients = &mean;
     const StepResult got = replica.step(pieces[rank], plan.spoil_loss(squared_error), probe);
     differences[rank] = {
-        std::abs(got.loss - expected.loss) / expected.loss,
-        relative_difference(parts_of(mean, replica.parameters()),
-                            parts_of(expected_mean, reference.parameters())),
+        std::abs(got.loss - expected.loss) / expected.loss, relative_difference(mean, expected_mean),
         std::abs(got.grad_norm - expected.grad_norm) / expected.grad_norm,
         relative_difference(copies_of(replica.parameters()), copies_of(reference.parameters()))};
   });

@@ -51,13 +51,13 @@ std::vector<Record> run_engine(const Case& c) {
     at::set_num_threads(1);
     const auto rank = static_cast<size_t>(communicator.rank());
     Replica replica(communicator, c.model.layers, c.options);
-    at::Tensor mean;
+    std::vector<at::Tensor> mean;
     StepProbe probe;
     probe.mean_gradients = &mean;
     for (int step = 0; step < kSteps; ++step) {
       const StepResult result = replica.step(c.pieces(step)[rank], c.loss, probe);
       records[rank].losses.push_back(result.loss);
-      records[rank].gradients.push_back(parts_of(mean, replica.parameters()));
+      records[rank].gradients.push_back(mean);
       records[rank].weights.push_back(copies_of(replica.parameters()));
       communicator.barrier();  // shared weights: no rank goes on while another still copies
     }
@@ -68,10 +68,10 @@ std::vector<Record> run_engine(const Case& c) {
 Record run_reference(const Case& c) {
   Record record;
   MicroBatchedReference reference(c.model.layers, c.options, c.ranks);
-  at::Tensor mean;
+  std::vector<at::Tensor> mean;
   for (int step = 0; step < kSteps; ++step) {
     record.losses.push_back(reference.step(c.pieces(step), c.loss, &mean).loss);
-    record.gradients.push_back(parts_of(mean, reference.parameters()));
+    record.gradients.push_back(mean);
     record.weights.push_back(copies_of(reference.parameters()));
   }
   return record;

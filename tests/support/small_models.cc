@@ -128,13 +128,4 @@ std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors) {
   return copies;
 }
 
-std::vector<at::Tensor> parts_of(const at::Tensor& flat, const std::vector<NamedTensor>& parameters) {
-  std::vector<at::Tensor> parts;
-  for (const NamedTensor& p : parameters) {
-    parts.push_back(
-        flat.narrow(0, p.tensor.storage_offset(), p.tensor.numel()).view(p.tensor.sizes()).clone());
-  }
-  return parts;
-}
-
 }  // namespace troika::test

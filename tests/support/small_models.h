@@ -37,7 +37,5 @@ LossValue weighted_squared_error(const Tensors& outputs, const Batch& batch);
 double relative_difference(const std::vector<at::Tensor>& x, const std::vector<at::Tensor>& y);
 bool bitwise_equal(const std::vector<at::Tensor>& x, const std::vector<at::Tensor>& y);
 std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors);
-/// The parts of a flat buffer that belong to `parameters`.
-std::vector<at::Tensor> parts_of(const at::Tensor& flat, const std::vector<NamedTensor>& parameters);
 
 }  // namespace troika::test

@@ -21,10 +21,7 @@ FlatLayout layout_of(const std::vector<NamedTensor>& parameters, at::ScalarType 
     }
     entries.push_back({p.name, p.tensor.sizes().vec(), 0, 0});
   }
-  FlatLayout layout = make_flat_layout(std::move(entries), static_cast<int64_t>(c10::elementSize(dtype)));
-  if (layout.total == 0)
-    fail_usage("the model has no parameter that requires grad: there is nothing to train");
-  return layout;
+  return make_flat_layout(std::move(entries), static_cast<int64_t>(c10::elementSize(dtype)));
 }
 
 at::Tensor empty_flat(const FlatLayout& layout, at::ScalarType dtype) {

@@ -18,7 +18,7 @@ struct FlatBuffers {
   std::vector<at::Tensor> moments;  // as moment_names()
 };
 
-/// float32 or float64; throws UsageError for another type or if there is nothing to train.
+/// float32 or float64; throws UsageError for another type. A stage without parameters has an empty one.
 FlatLayout layout_of(const std::vector<NamedTensor>& parameters, at::ScalarType dtype);
 
 /// Without values: memory that nobody has touched yet.

@@ -28,6 +28,7 @@ int64_t count_norm_blocks(const FlatLayout& layout) {
 
 void add_norm_blocks(const FlatLayout& layout, bool is_double, double weight,
                      std::span<const void* const> gradients, Range slice, std::span<double> sums) {
+  if (layout.entries.empty()) return;
   const size_t ranks = gradients.size() / layout.entries.size();
   int64_t before = 0;  // blocks of the parameters so far
   for (size_t i = 0; i < layout.entries.size(); ++i) {
@@ -51,16 +52,23 @@ void add_norm_blocks(const FlatLayout& layout, bool is_double, double weight,
   }
 }
 
-GradientNorm norm_of_blocks(const FlatLayout& layout, std::span<const double> sums) {
-  double total = 0;
+std::vector<double> squares_of_parameters(const FlatLayout& layout, std::span<const double> sums) {
+  std::vector<double> squares;
   size_t block = 0;
-  for (size_t i = 0; i < layout.entries.size(); ++i) {
+  for (const FlatLayout::Entry& entry : layout.entries) {
     double sum = 0;
-    for (const size_t end = block + static_cast<size_t>(blocks_of(layout.entries[i].size)); block < end;
-         ++block) {
+    for (const size_t end = block + static_cast<size_t>(blocks_of(entry.size)); block < end; ++block) {
       sum += sums[block];
     }
-    total += sum;
+    squares.push_back(sum);
+  }
+  return squares;
+}
+
+GradientNorm norm_of(std::span<const double> squares) {
+  double total = 0;
+  for (size_t i = 0; i < squares.size(); ++i) {
+    total += squares[i];
     if (!std::isfinite(total)) return {0, static_cast<int64_t>(i)};
   }
   return {std::sqrt(total), -1};

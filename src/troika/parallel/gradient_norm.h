@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "troika/parallel/flat_layout.h"
 
@@ -24,7 +25,12 @@ int64_t count_norm_blocks(const FlatLayout& layout);
 void add_norm_blocks(const FlatLayout& layout, bool is_double, double weight,
                      std::span<const void* const> gradients, Range slice, std::span<double> sums);
 
-GradientNorm norm_of_blocks(const FlatLayout& layout, std::span<const double> sums);
+/// The sum of squares of each parameter, its blocks added in order.
+std::vector<double> squares_of_parameters(const FlatLayout& layout, std::span<const double> sums);
+
+/// The norm over parameters in model order. Where stages have different parameters, `squares` has those of
+/// all.
+GradientNorm norm_of(std::span<const double> squares);
 
 /// What the mean gradient is multiplied by so that its norm is at most `clip_norm`, as torch's
 /// clip_grad_norm_ has it: min(1, clip_norm / (norm + 1e-6)). (arxiv.org/abs/1211.5063)

@@ -65,6 +65,7 @@ bool update_slice(const FlatBuffers& buffers, const Update& update, std::span<co
 
   const auto& entries = buffers.layout.entries;
   const int64_t line = buffers.layout.line;
+  if (entries.empty()) return true;
   const size_t ranks = gradients.size() / entries.size();
   std::atomic<bool> finite = true;
   NumbersOfStep of_matrices(update, true), of_others(update, false);

@@ -1,6 +1,6 @@
 // GradientSync: turns the ranks' gradients into the mean and the mean into new weights; one file per
 // technique. Of a step it sees: begin_step, begin_last_backward, exchange (all of this rank's backward passes
-// are done), norm if gradients are clipped, then update and finish_update, or discard. Gradients are the
+// are done), squares if gradients are clipped, then update and finish_update, or discard. Gradients are the
 // .grad of the parameters, undefined at the step's start: backward then leaves its own tensor there, which
 // saves zeroing a buffer and adding to it. Threading: one object per rank; from exchange on all calls are
 // collective.
@@ -57,8 +57,9 @@ class GradientSync {
   /// update.
   std::span<const uint8_t> touched() const { return touched_; }
 
-  /// After exchange, before update: the norm of the mean gradient, the same on every rank. Waits for all.
-  virtual GradientNorm norm(double weight) = 0;
+  /// After exchange, before update: of each parameter the sum of the squares of its mean gradient, the same
+  /// on every rank. Waits for all.
+  virtual std::vector<double> squares(double weight) = 0;
 
   /// Writes this rank's part of the weights.
   virtual void update(const Update& update) = 0;
@@ -94,10 +95,11 @@ struct PlacedModel {
   std::unique_ptr<GradientSync> sync;
 };
 
+/// `layers` are those of one stage, `border` its model's.
 PlacedModel place_shared_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                 const ReplicaOptions& options);
+                                 const ReplicaOptions& options, const Border& border = {});
 PlacedModel place_replicated_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                     const ReplicaOptions& options);
+                                     const ReplicaOptions& options, const Border& border = {});
 
 /// Moves the parameters of a model into flat buffers of its own, without moments.
 FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype);

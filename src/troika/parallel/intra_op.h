@@ -1,6 +1,7 @@
-// The intra-op threads of a rank, for our own loops over memory. In a file of its own because torch's parallel
-// loop is a template around an OpenMP pragma: what includes it must be compiled with OpenMP, or it runs on one
-// thread without a word. Threading: called by a rank's thread, whose at::set_num_threads() counts.
+// The intra-op threads of a rank, for our own loops over memory. In a file of its own because torch's
+// parallel loop is a template around an OpenMP pragma: what includes it must be compiled with OpenMP, or it
+// runs on one thread without a word. Threading: called by a rank's thread, whose at::set_num_threads()
+// counts.
 #pragma once
 
 #include <cstdint>

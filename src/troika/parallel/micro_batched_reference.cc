@@ -33,7 +33,7 @@ Tensors MicroBatchedReference::forward(const Batch& batch) {
 }
 
 StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
-                                       at::Tensor* mean_gradients) {
+                                       std::vector<at::Tensor>* mean_gradients) {
   TROIKA_ASSERT(pieces.size() == ranks_, fmt::format("pieces of {} ranks", pieces.size()));
   const c10::AutoGradMode with_gradients(true);
   std::vector<StepNumbers> numbers(pieces.size());
@@ -61,7 +61,12 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
   }
   const Totals totals = total_of(numbers);
   if (totals.first_bad_rank >= 0) fail("reference: the loss of rank {} is not finite", totals.first_bad_rank);
-  if (mean_gradients != nullptr) *mean_gradients = zero_flat(buffers_.layout, options_.dtype);
+  at::Tensor mean;
+  if (mean_gradients != nullptr) {
+    mean = zero_flat(buffers_.layout, options_.dtype);
+    mean_gradients->clear();
+    for (const NamedTensor& view : views_of(mean, buffers_.layout)) mean_gradients->push_back(view.tensor);
+  }
   if (totals.weight == 0) return {};
   StepResult result{totals.loss_sum / totals.weight, totals.weight};
   double scale = 1;
@@ -69,7 +74,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
     std::vector<double> squares(static_cast<size_t>(count_norm_blocks(buffers_.layout)));
     add_norm_blocks(buffers_.layout, options_.dtype == at::kDouble, totals.weight, gradients,
                     {0, buffers_.layout.total}, squares);
-    const GradientNorm found = norm_of_blocks(buffers_.layout, squares);
+    const GradientNorm found = norm_of(squares_of_parameters(buffers_.layout, squares));
     if (found.first_bad >= 0) {
       fail("reference: the gradient of parameter \"{}\" is not finite",
            parameters_[static_cast<size_t>(found.first_bad)].name);
@@ -79,9 +84,8 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
   }
   for (size_t i = 0; i < count; ++i) optimizer_steps_[i] += touched[i];
   const Update update{options_.optimizer,        optimizer_steps_, totals.weight,
-                      mean_gradients != nullptr, mean_gradients,   scale};
-  update_slice(buffers_, update, gradients, mean_gradients != nullptr ? *mean_gradients : at::Tensor(),
-               {0, buffers_.layout.total});
+                      mean_gradients != nullptr, nullptr,          scale};
+  update_slice(buffers_, update, gradients, mean, {0, buffers_.layout.total});
   statistics_.apply();
   ++steps_;
   return result;

@@ -16,7 +16,7 @@ class MicroBatchedReference {
 
   /// pieces[r] are the pieces of rank r, in order. `mean_gradients` as in StepProbe, or null.
   StepResult step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
-                  at::Tensor* mean_gradients = nullptr);
+                  std::vector<at::Tensor>* mean_gradients = nullptr);
 
   void set_learning_rate(double learning_rate) { options_.optimizer.learning_rate = learning_rate; }
 

@@ -1,294 +1,386 @@
 #include "troika/parallel/replica.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
+#include <array>
+#include <map>
 
 #include "troika/base/error.h"
-#include "troika/parallel/batch_norm.h"
+#include "troika/comm/mesh_communicators.h"
 #include "troika/parallel/bf16.h"
-#include "troika/parallel/generator_watch.h"
-#include "troika/parallel/gradient_sync.h"
-#include "troika/parallel/non_finite.h"
-#include "troika/parallel/replica_state.h"
-#include "troika/parallel/step_context.h"
-#include "troika/parallel/step_math.h"
+#include "troika/parallel/executor.h"
+#include "troika/parallel/named_gather.h"
+#include "troika/parallel/trained_stage.h"
+#include "troika/schedule/catalogue.h"
+#include "troika/schedule/passes.h"
+#include "troika/schedule/validate.h"
 
 namespace troika {
 namespace {
 
-// Layers that draw random numbers show it at once; from then on looking costs more than it finds.
-constexpr int kWatchedForwards = 2;
-
-PlacedModel place(Communicator& communicator, const std::vector<Layer>& layers,
-                  const ReplicaOptions& options) {
-  const bool replicated = options.weights == WeightPlacement::replicated && communicator.size() > 1;
-  return replicated ? place_replicated_weights(communicator, layers, options)
-                    : place_shared_weights(communicator, layers, options);
+Mesh whole_mesh(const ReplicaOptions& options, int ranks) {
+  Mesh mesh = options.mesh;
+  if (mesh.data == 0) mesh.data = ranks / (mesh.pipeline * mesh.tensor);
+  require_ranks(mesh, ranks);
+  if (mesh.tensor != 1) fail_usage("mesh {}: tensor parallelism is not in this version", to_string(mesh));
+  return mesh;
 }
 
-/// Records one action, if someone looks.
-class SpanScope {
- public:
-  SpanScope(const StepProbe& probe, int rank, Op op, size_t micro_batch = 0)
-      : probe_(probe), rank_(rank), action_{op, 0, static_cast<int>(micro_batch)} {
-    if (probe_.spans != nullptr) start_ = seconds_since(probe_.spans_from);
-  }
-  ~SpanScope() {
-    if (probe_.spans != nullptr) {
-      probe_.spans->push_back({rank_, action_, start_, seconds_since(probe_.spans_from)});
-    }
-  }
-  SpanScope(const SpanScope&) = delete;
-  SpanScope& operator=(const SpanScope&) = delete;
+// What an executor runs. With clipping no weight is written before the norm over all stages is known.
+Schedule lowered(const Schedule& passes, bool clips) {
+  Schedule schedule = with_updates(with_reductions(with_messages(passes)));
+  return clips ? with_updates_last(schedule) : schedule;
+}
 
- private:
-  const StepProbe& probe_;
-  int rank_;
-  Action action_;
-  double start_ = 0;
-};
+Schedule one_lane(int micro_batches, bool clips) {
+  return lowered(make_schedule("1f1b", {.lanes = 1, .micro_batches = micro_batches}), clips);
+}
 
 }  // namespace
 
 struct Replica::State {
-  State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o)
-      : communicator(c), options(o), placed(place(c, layers, o)), statistics(*placed.model) {}
+  State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o);
 
   Communicator& communicator;
   ReplicaOptions options;
-  PlacedModel placed;
-  BatchNormLog statistics;                // of the step under way
-  std::vector<NamedTensor> parameters;    // views of the flat buffer
-  std::vector<int64_t> optimizer_steps;   // by parameter: a step that leaves it out doesn't count
-  std::string batch_norm, instance_norm;  // the first layer that keeps statistics of its kind
+  Mesh mesh;
+  int lane;
+  std::optional<MeshCommunicators> axes;  // absent on one lane: all ranks are data ranks
+  std::unique_ptr<TensorLink> link;
+  Wiring wiring;
+  std::map<int, std::unique_ptr<TrainedStage>> stages;  // of this lane, by number
+  Schedule schedule;                                    // for as many micro-batches as there were last
+  std::vector<NamedTensor> parameters, others;          // of all stages of this lane
+  // Of all stages of the model: tensors, and numbers in them.
+  std::vector<int64_t> parameters_of_stage, weights_of_stage;
   int64_t steps = 0;
-  int watched = 0;
 
-  const Model& model() const { return *placed.model; }
-  GradientSync& sync() const { return *placed.sync; }
+  Communicator& data() { return axes ? *axes->data : communicator; }
+  Communicator& lanes() { return *axes->pipeline; }
+  bool is_pipelined() const { return mesh.pipeline > 1; }
 
-  /// The step under way, and where its samples are in the global batch.
-  StepContext context_of(const Batch& batch) {
-    StepContext context = troika::context_of(options, batch, steps + 1, &statistics);
-    context.ranks = communicator.size();
-    return context;
-  }
-
-  Tensors forward(const Batch& batch) {
-    const StepScope step(context_of(batch));
-    const Bf16Scope precision(options.bf16);
-    if (communicator.size() == 1 || watched >= kWatchedForwards) {
-      return without_bf16(model().forward(batch.inputs));
-    }
-    ++watched;
-    return without_bf16(forward_watched(model(), batch.inputs, communicator.size()));
-  }
-
-  void refuse_instance_norm(size_t pieces) const;
-  bool run_piece(const Batch& batch, size_t index, bool is_last, const Loss& loss, const StepProbe& probe,
-                 StepNumbers& numbers);
-  [[noreturn]] void fail_for_loss(int bad_rank, std::optional<size_t> bad_piece,
-                                  std::span<const Batch> pieces);
-  double scale_of_clipping(double weight, double& grad_norm);
-  StepResult update(const Totals& totals, const StepProbe& probe);
+  void use_schedule_for(size_t pieces);
+  void count_parameters();
+  LaneWork lane_work();
+  [[noreturn]] void fail_for_loss(int bad_rank, std::span<const Batch> pieces);
+  double scale_of_clipping(double& grad_norm);
+  [[noreturn]] void fail_for_gradient(int64_t parameter);
+  Tensors evaluate_in_pipeline(const Tensors& inputs);
+  const Totals& totals() const { return stages.begin()->second->totals(); }
 };
 
-void Replica::State::refuse_instance_norm(size_t pieces) const {
-  if (instance_norm.empty() || pieces <= 1) return;
-  fail_usage(
-      "layer \"{}\" is an InstanceNorm with running statistics, which would follow each of the {} pieces "
-      "of a batch by itself: make it without track_running_stats, or use one rank and one micro-batch",
-      instance_norm, pieces);
+Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o)
+    : communicator(c), options(o), mesh(whole_mesh(o, c.size())), lane(mesh.coordinate(c.rank()).pipeline) {
+  if (!(options.clip_norm >= 0)) {
+    fail_usage("clip_norm is {}; it must be a number above 0, or 0 for no clipping", options.clip_norm);
+  }
+  std::vector<int64_t> starts = {0};
+  if (options.pipeline) {
+    schedule = options.pipeline->schedule;
+    starts = options.pipeline->starts;
+    require_valid(schedule, "the schedule");
+  } else if (is_pipelined()) {
+    fail_usage("mesh {} has {} lanes but there is no schedule for them", to_string(mesh), mesh.pipeline);
+  } else {
+    schedule = one_lane(1, options.clip_norm > 0);
+  }
+  if (schedule.num_lanes() != mesh.pipeline || schedule.num_stages() != static_cast<int>(starts.size())) {
+    fail_usage("a schedule of {} lanes and {} stages doesn't fit mesh {} and a model cut into {}",
+               schedule.num_lanes(), schedule.num_stages(), to_string(mesh), starts.size());
+  }
+  if (schedule.num_updates != 1 ||
+      !std::ranges::all_of(schedule.max_versions, [](int v) { return v == 1; })) {
+    fail_usage(
+        "asynchronous schedules are not in this version: take one whose updates come at the end of a step");
+  }
+  wiring = wire(layers, starts);
+  if (options.pipeline) {
+    schedule.edges = wiring.edges;
+    schedule = lowered(schedule, options.clip_norm > 0);
+  }
+  if (is_pipelined()) {
+    axes.emplace(split(communicator, mesh));
+    link = std::make_unique<TensorLink>(lanes());
+  }
+  for (const StageWiring& stage : wiring.stages) {
+    if (schedule.lane_of(stage.stage) != lane) continue;
+    auto trained = std::make_unique<TrainedStage>(data(), layers_of(layers, stage), stage, options, c.size(),
+                                                  schedule.is_recomputed(stage.stage));
+    parameters.insert(parameters.end(), trained->parameters().begin(), trained->parameters().end());
+    others.insert(others.end(), trained->model().others().begin(), trained->model().others().end());
+    stages.emplace(stage.stage, std::move(trained));
+  }
+  count_parameters();
 }
 
-// Forward, loss, backward. False if the loss isn't finite: then there is no backward.
-bool Replica::State::run_piece(const Batch& batch, size_t index, bool is_last, const Loss& loss,
-                               const StepProbe& probe, StepNumbers& numbers) {
-  const int64_t version = sync().weight_version();
-  LossValue value;
-  {
-    const SpanScope span(probe, communicator.rank(), Op::forward, index);
-    communicator.say("forward", steps + 1);
-    value = checked_loss(loss, forward(batch), batch);
-    const double sum = value.sum.item<double>();
-    numbers.loss_sum += sum;
-    numbers.weight += value.weight;
-    if (!std::isfinite(sum)) return false;
+void Replica::State::count_parameters() {
+  for (std::vector<int64_t>* const counts : {&parameters_of_stage, &weights_of_stage}) {
+    counts->assign(wiring.stages.size(), 0);
+    for (const auto& [number, stage] : stages) {
+      int64_t& count = (*counts)[static_cast<size_t>(number)];
+      for (const NamedTensor& p : stage->parameters())
+        count += counts == &weights_of_stage ? p.tensor.numel() : 1;
+    }
+    if (is_pipelined()) {
+      lanes().all_reduce_sum({counts->data(), static_cast<int64_t>(counts->size()), ElementType::int64});
+    }
   }
-  const SpanScope span(probe, communicator.rank(), Op::backward, index);
-  communicator.say("backward", steps + 1);
-  if (is_last) sync().begin_last_backward();
-  value.sum.backward();
-  TROIKA_ASSERT(sync().weight_version() == version,
-                "weights were written between a forward and its backward");
-  return true;
+  if (std::ranges::all_of(parameters_of_stage, [](int64_t count) { return count == 0; })) {
+    fail_usage("the model has no parameter that requires grad: there is nothing to train");
+  }
+}
+
+void Replica::State::use_schedule_for(size_t pieces) {
+  const auto count = static_cast<int>(pieces);
+  if (schedule.num_micro_batches == count) return;
+  if (options.pipeline) {
+    fail_usage("a step of {} pieces, but the schedule is for {} micro-batches", count,
+               schedule.num_micro_batches);
+  }
+  schedule = one_lane(count, options.clip_norm > 0);
 }
 
 // The first bad rank looks for the place and tells the others, so that all say the same.
-void Replica::State::fail_for_loss(int bad_rank, std::optional<size_t> bad_piece,
-                                   std::span<const Batch> pieces) {
-  std::array<int64_t, 3> place{};
-  if (communicator.rank() == bad_rank) {
-    const size_t piece = bad_piece.value_or(0);
-    const StepScope same_noise(context_of(pieces[piece]));
-    const Bf16Scope precision(options.bf16);
-    const NonFinite found = find_non_finite(model(), pieces[piece]);
-    place = {static_cast<int64_t>(found.where), found.index, static_cast<int64_t>(piece)};
+void Replica::State::fail_for_loss(int bad_rank, std::span<const Batch> pieces) {
+  TROIKA_ASSERT(!pieces.empty(), "a bad loss of no piece");
+  constexpr int64_t kNothing = -1;
+  std::array<int64_t, 4> found = {kNothing, 0, 0, 0};  // stage, where, index, micro-batch
+  if (data().rank() == bad_rank) {
+    for (const auto& [number, stage] : stages) {
+      const int micro_batch = stage->stage().bad_micro_batch().value_or(0);
+      const NonFinite bad = stage->stage().find_bad_number(micro_batch);
+      if (bad.where == NonFinite::Where::loss && !stage->stage().is_last()) continue;
+      found = {number, static_cast<int64_t>(bad.where), bad.index, micro_batch};
+      break;
+    }
   }
-  if (communicator.size() > 1) communicator.broadcast({place.data(), 3, ElementType::int64}, bad_rank);
-  sync().discard();
-  const NonFinite found{static_cast<NonFinite::Where>(place[0]), place[1]};
+  if (data().size() > 1) data().broadcast({found.data(), 4, ElementType::int64}, bad_rank);
+  std::string place;
+  if (found[0] != kNothing) {
+    place = describe({static_cast<NonFinite::Where>(found[1]), found[2]},
+                     stages.at(static_cast<int>(found[0]))->model());
+  }
+  int64_t micro_batch = found[3];
+  if (is_pipelined()) {
+    // The first stage that has found something knows best; others see what came of it.
+    const std::vector<std::string> places = gather_texts(
+        lanes(), found[0] == kNothing ? "" : fmt::format("{:06}:{}:{}", found[0], micro_batch, place));
+    std::string first;
+    for (const std::string& each : places) {
+      if (!each.empty() && (first.empty() || each < first)) first = each;
+    }
+    const size_t number = first.find(':') + 1, text = first.find(':', number) + 1;
+    micro_batch = std::stoll(first.substr(number));
+    place = first.substr(text);
+  }
+  for (auto& [number, stage] : stages) stage->discard();
   fail(
       "step {}: the loss is not finite (rank {}, micro-batch {}); the first number that isn't is in {}. No "
-      "weight was "
-      "changed. Try a smaller learning rate, or look for such values in the data",
-      steps + 1, bad_rank, place[2], describe(found, model()));
+      "weight was changed. Try a smaller learning rate, or look for such values in the data",
+      steps + 1, bad_rank, micro_batch, place);
 }
 
-// Before any weight is written, so that a gradient that isn't finite changes none.
-double Replica::State::scale_of_clipping(double weight, double& grad_norm) {
-  if (options.clip_norm == 0) return 1;
-  communicator.say("norm of the gradient", steps + 1);
-  const GradientNorm found = sync().norm(weight);
-  if (found.first_bad >= 0) {
-    sync().discard();
-    fail(
-        "step {}: the loss is finite but the gradient of parameter \"{}\" is not. No weight was changed. "
-        "Try a smaller learning rate, or look for very large values in the data",
-        steps + 1, parameters[static_cast<size_t>(found.first_bad)].name);
+void Replica::State::fail_for_gradient(int64_t parameter) {
+  int64_t before = 0;
+  size_t owner = 0;
+  while (parameter - before >= parameters_of_stage[owner]) before += parameters_of_stage[owner++];
+  std::string name;
+  if (const auto mine = stages.find(static_cast<int>(owner)); mine != stages.end()) {
+    name = mine->second->parameters()[static_cast<size_t>(parameter - before)].name;
   }
+  if (is_pipelined())
+    name = gather_texts(lanes(), name)[static_cast<size_t>(schedule.lane_of(static_cast<int>(owner)))];
+  for (auto& [number, stage] : stages) stage->discard();
+  fail(
+      "step {}: the loss is finite but the gradient of parameter \"{}\" is not. No weight was changed. "
+      "Try a smaller learning rate, or look for very large values in the data",
+      steps + 1, name);
+}
+
+// Before any weight is written, so that a gradient that isn't finite changes none. Parameters count in model
+// order, whichever lane has them.
+double Replica::State::scale_of_clipping(double& grad_norm) {
+  communicator.say("norm of the gradient", steps + 1);
+  std::vector<double> squares;
+  for (size_t number = 0; number < parameters_of_stage.size(); ++number) {
+    const auto mine = stages.find(static_cast<int>(number));
+    const std::vector<double> own =
+        mine == stages.end() ? std::vector<double>(static_cast<size_t>(parameters_of_stage[number]))
+                             : mine->second->squares();
+    squares.insert(squares.end(), own.begin(), own.end());
+  }
+  if (is_pipelined()) {
+    lanes().all_reduce_sum({squares.data(), static_cast<int64_t>(squares.size()), ElementType::float64});
+  }
+  const GradientNorm found = norm_of(squares);
+  if (found.first_bad >= 0) fail_for_gradient(found.first_bad);
   grad_norm = found.norm;
   return clip_scale(found.norm, options.clip_norm);
 }
 
-StepResult Replica::State::update(const Totals& totals, const StepProbe& probe) {
-  StepResult result{totals.loss_sum / totals.weight, totals.weight};
-  const double scale = scale_of_clipping(totals.weight, result.grad_norm);
-  for (size_t i = 0; i < optimizer_steps.size(); ++i) optimizer_steps[i] += sync().touched()[i];
-  const Update update{options.optimizer,        optimizer_steps,      totals.weight,
-                      totals.anyone_wants_mean, probe.mean_gradients, scale};
-  {
-    const SpanScope span(probe, communicator.rank(), Op::optimizer_step);
-    communicator.say("optimizer step", steps + 1);
-    sync().update(update);
-  }
-  const bool finite = sync().finish_update(update);
-  ++steps;
-  if (!finite) {
-    const std::string name = first_non_finite_parameter(parameters);
-    fail(
-        "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
-        "Go on from "
-        "a checkpoint before this step, with a smaller learning rate",
-        steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
-  }
-  result.waited_seconds = sync().take_waited();
-  return result;
-}
-
 Replica::Replica(Communicator& communicator, const std::vector<Layer>& layers, const ReplicaOptions& options)
-    : state_(std::make_unique<State>(communicator, layers, options)) {
-  State& s = *state_;
-  if (!(options.clip_norm >= 0)) {
-    fail_usage("clip_norm is {}; it must be a number above 0, or 0 for no clipping", options.clip_norm);
-  }
-  s.parameters = views_of(s.sync().buffers().weights, s.sync().buffers().layout);
-  s.optimizer_steps.assign(s.parameters.size(), 0);
-  s.batch_norm = s.model().first_batch_norm();
-  s.instance_norm = first_tracking_instance_norm(s.model());
-  s.refuse_instance_norm(static_cast<size_t>(communicator.size()));
-  if (communicator.size() > 1 && !s.batch_norm.empty() && options.batch_norm_group == 0) {
-    fail_usage(
-        "layer \"{}\" is a BatchNorm over the whole batch, and its samples are on {} ranks: set "
-        "batch_norm_group, the number of samples that are normalised together and stay on one rank, or use "
-        "LayerNorm or GroupNorm",
-        s.batch_norm, communicator.size());
-  }
-}
+    : state_(std::make_unique<State>(communicator, layers, options)) {}
 
 Replica::~Replica() = default;
 
+LaneWork Replica::State::lane_work() {
+  LaneWork work;
+  work.stages.resize(wiring.stages.size());
+  for (auto& [number, stage] : stages) work.stages[static_cast<size_t>(number)] = &stage->stage();
+  work.link = link.get();
+  work.begins = [this](const Action& action) { communicator.say(name_of(action.op), steps + 1); };
+  return work;
+}
+
 StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe) {
   State& s = *state_;
-  s.refuse_instance_norm(pieces.size());
-  if (!s.batch_norm.empty()) check_batch_norm_pieces(s.batch_norm, pieces, s.options.batch_norm_group);
-  const c10::AutoGradMode with_gradients(true);
-  s.sync().begin_step();
-  s.statistics.clear();
-  s.sync().take_waited();  // what came before isn't this step's
+  s.use_schedule_for(pieces.size());
+  for (auto& [number, stage] : s.stages) stage->begin_step(s.steps + 1, pieces, loss);
+  StepResult result;
+  std::optional<double> scale;
+  bool finite = true;
+  std::map<int, std::vector<at::Tensor>> means;
+  LaneWork work = s.lane_work();
+  work.reduce_gradients = [&](int stage) { s.stages.at(stage)->reduce(probe.mean_gradients != nullptr); };
+  work.optimizer_step = [&](int stage) {
+    TrainedStage& mine = *s.stages.at(stage);
+    if (mine.totals().first_bad_rank >= 0 || mine.totals().weight == 0) return;
+    if (!scale) scale = s.options.clip_norm > 0 ? s.scale_of_clipping(result.grad_norm) : 1;
+    finite &= mine.update(*scale, probe.mean_gradients != nullptr ? &means[stage] : nullptr);
+  };
+  execute(s.schedule, s.lane, s.steps + 1, work, {probe.spans, s.communicator.rank(), probe.spans_from});
 
-  StepNumbers mine;
-  mine.wants_mean = probe.mean_gradients != nullptr ? 1 : 0;
-  size_t last = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].samples > 0) last = i;
-  }
-  std::optional<size_t> bad_piece;
-  for (size_t i = 0; i < pieces.size() && !bad_piece; ++i) {
-    if (pieces[i].samples == 0) continue;
-    if (!s.run_piece(pieces[i], i, i == last, loss, probe, mine)) bad_piece = i;
-  }
-  std::span<const StepNumbers> ranks;
-  {
-    const SpanScope span(probe, s.communicator.rank(), Op::reduce_gradients);
-    s.communicator.say("reduce gradients", s.steps + 1);
-    ranks = s.sync().exchange(mine);
-  }
-  const Totals totals = total_of(ranks);
-  if (totals.first_bad_rank >= 0) s.fail_for_loss(totals.first_bad_rank, bad_piece, pieces);
+  const Totals& totals = s.totals();
+  if (totals.first_bad_rank >= 0) s.fail_for_loss(totals.first_bad_rank, pieces);
+  const auto collect = [&](auto gradient_of_stage) {
+    if (probe.mean_gradients == nullptr) return;
+    probe.mean_gradients->clear();
+    for (auto& [number, stage] : s.stages) gradient_of_stage(number, *stage);
+  };
   if (totals.weight == 0) {
-    s.sync().discard();
-    if (probe.mean_gradients != nullptr) {
-      *probe.mean_gradients = zero_flat(s.sync().buffers().layout, s.options.dtype);
+    for (auto& [number, stage] : s.stages) {
+      stage->discard();
+      result.waited_seconds += stage->take_waited();
     }
-    StepResult none;
-    none.waited_seconds = s.sync().take_waited();
-    return none;
+    collect([&](int, TrainedStage& stage) {
+      for (const NamedTensor& p : stage.parameters())
+        probe.mean_gradients->push_back(at::zeros_like(p.tensor));
+    });
+    return result;
   }
-  s.statistics.exchange(s.communicator);
-  const StepResult result = s.update(totals, probe);
-  // Last, so that a step that fails leaves the running statistics as they were.
-  s.statistics.apply();
+  ++s.steps;
+  if (!finite) {
+    const std::string name = first_non_finite_parameter(s.parameters);
+    fail(
+        "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
+        "Go on from a checkpoint before this step, with a smaller learning rate",
+        s.steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
+  }
+  result.loss = totals.loss_sum / totals.weight;
+  result.weight = totals.weight;
+  for (auto& [number, stage] : s.stages) {
+    stage->apply_statistics();
+    result.waited_seconds += stage->take_waited();
+  }
+  collect([&](int number, TrainedStage&) {
+    std::ranges::move(means[number], std::back_inserter(*probe.mean_gradients));
+  });
   return result;
 }
 
 void Replica::set_learning_rate(double learning_rate) {
-  state_->options.optimizer.learning_rate = learning_rate;
+  for (auto& [number, stage] : state_->stages) stage->set_learning_rate(learning_rate);
+}
+
+// As many pieces as keep all lanes busy; what a sample gives doesn't depend on them.
+Tensors Replica::State::evaluate_in_pipeline(const Tensors& inputs) {
+  const int64_t samples = inputs.at(0).size(0);
+  const int micro_batches = static_cast<int>(std::clamp<int64_t>(samples, 1, 2 * mesh.pipeline));
+  std::vector<Batch> pieces;
+  for (int i = 0; i < micro_batches; ++i) {
+    const Range part = share({0, samples}, micro_batches, i);
+    Batch batch;
+    for (const at::Tensor& input : inputs) batch.inputs.push_back(input.narrow(0, part.begin, part.size()));
+    batch.samples = part.size();
+    batch.first_sample = part.begin;
+    pieces.push_back(std::move(batch));
+  }
+  Schedule forwards = empty_schedule(Kind::forward, micro_batches, schedule.lane_of_stage);
+  forwards.edges = wiring.edges;
+  for (const StageWiring& stage : wiring.stages) {
+    for (int i = 0; i < micro_batches; ++i) {
+      forwards.lanes[static_cast<size_t>(schedule.lane_of(stage.stage))].push_back(
+          {Op::forward, stage.stage, i});
+    }
+  }
+  for (auto& [number, stage] : stages) stage->stage().begin_evaluation(pieces);
+  execute(with_messages(forwards), lane, steps, lane_work());
+  // Everybody gets the last stage's outputs.
+  const int last = static_cast<int>(wiring.stages.size()) - 1, last_lane = schedule.lane_of(last);
+  const Action message{Op::load, last};
+  Parcel all;
+  if (lane != last_lane) return link->receive(message, steps, last_lane).tensors;
+  std::vector<Tensors> parts;
+  for (int i = 0; i < micro_batches; ++i) parts.push_back(stages.at(last)->stage().outputs(i));
+  for (size_t k = 0; k < parts[0].size(); ++k) {
+    Tensors of_output;
+    for (const Tensors& part : parts) of_output.push_back(part[k]);
+    all.tensors.push_back(at::cat(of_output));
+  }
+  for (int to = 0; to < mesh.pipeline; ++to) {
+    if (to != lane) link->send(message, steps, all, to);
+  }
+  return all.tensors;
 }
 
 Tensors Replica::evaluate(const Tensors& inputs) {
+  State& s = *state_;
   const at::NoGradGuard no_grad;
-  const Bf16Scope precision(state_->options.bf16);
-  Model& model = *state_->placed.model;
-  model.train(false);
+  const Bf16Scope precision(s.options.bf16);
+  const auto train = [&s](bool on) {
+    for (auto& [number, stage] : s.stages) stage->model().train(on);
+  };
+  train(false);
   try {
-    Tensors outputs = without_bf16(model.forward(inputs));
-    model.train(true);
+    Tensors outputs;
+    if (s.stages.size() > 1 || s.is_pipelined()) {
+      outputs = s.evaluate_in_pipeline(inputs);
+    } else {
+      outputs = without_bf16(s.stages.begin()->second->model().forward(inputs));
+    }
+    train(true);
     return outputs;
   } catch (...) {
-    model.train(true);
+    train(true);
     throw;
   }
 }
 
 const std::vector<NamedTensor>& Replica::parameters() const { return state_->parameters; }
-const std::vector<NamedTensor>& Replica::others() const { return state_->model().others(); }
+const std::vector<NamedTensor>& Replica::others() const { return state_->others; }
+Communicator& Replica::data_ranks() { return state_->data(); }
+const std::vector<int64_t>& Replica::weights_of_stages() const { return state_->weights_of_stage; }
 int64_t Replica::steps_done() const { return state_->steps; }
 
 std::vector<NamedTensor> Replica::state() const {
-  return copy_state({state_->options.optimizer, state_->sync().buffers(), state_->optimizer_steps, others()});
+  State& s = *state_;
+  std::vector<NamedTensor> mine;
+  for (auto& [number, stage] : s.stages)
+    std::ranges::move(copy_state(stage->state_parts()), std::back_inserter(mine));
+  if (!s.is_pipelined()) return mine;
+  return gather_named(s.lanes(), *s.link, s.steps, std::move(mine));
 }
 
 void Replica::load_state(const std::vector<NamedTensor>& given, int64_t steps_done) {
   State& s = *state_;
-  const StateParts parts{s.options.optimizer, s.sync().buffers(), s.optimizer_steps, others()};
-  check_state(parts, given);
-  const bool writes_weights = s.sync().begin_load();
-  read_state(parts, given, writes_weights, s.optimizer_steps);
-  s.sync().end_load();
+  std::vector<NamedTensor> expected;
+  for (auto& [number, stage] : s.stages)
+    std::ranges::move(all_parts(stage->state_parts()), std::back_inserter(expected));
+  check_state(expected, s.is_pipelined() ? gather_names(s.lanes(), expected) : names_of(expected), given);
+  for (auto& [number, stage] : s.stages) stage->load(given);
   s.steps = steps_done;
 }
 

@@ -1,22 +1,25 @@
-// Replica: one rank's part of a data-parallel training run. The gradient of a step is the mean over the
-// samples of the global batch, exact for any split of it: every contribution carries its weight
-// (semantics.md).
+// Replica: one rank's part of a training run on a mesh of data x pipeline ranks: its lane's stages, and its
+// share of the samples. The gradient of a step is the mean over the samples of the global batch, exact for
+// any split of it: every contribution carries its weight (semantics.md).
 //
-// Threading: made and used by its rank's thread; construction, step() and state changes are collective: every
-// rank of the communicator does them in the same order.
+// Threading: made and used by its rank's thread; construction, step(), evaluate() on several lanes and state
+// changes are collective: every rank of the communicator does them in the same order.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "troika/base/clock.h"
+#include "troika/base/mesh.h"
 #include "troika/comm/communicator.h"
 #include "troika/parallel/model.h"
 #include "troika/parallel/optimizer.h"
+#include "troika/schedule/schedule.h"
 #include "troika/trace/trace.h"
 
 namespace troika {
@@ -42,7 +45,15 @@ using Loss = std::function<LossValue(const Tensors& outputs, const Batch& batch)
 /// pass. replicated: every rank has its own; buckets are summed while backward goes on.
 enum class WeightPlacement { shared, replicated };
 
+/// How a model is cut and in which order its stages work.
+struct PipelineOptions {
+  Schedule schedule;            // passes only; synchronous, with as many lanes as the mesh has pipeline ranks
+  std::vector<int64_t> starts;  // the first layer of each of its stages
+};
+
 struct ReplicaOptions {
+  Mesh mesh = {0, 1, 1};                    // data = 0: as many as there are ranks
+  std::optional<PipelineOptions> pipeline;  // needed if the mesh has more than one lane
   Optimizer optimizer;
   WeightPlacement weights = WeightPlacement::shared;
   uint64_t seed = 0;
@@ -62,40 +73,51 @@ struct StepResult {
 
 /// What a step leaves behind when someone looks (verify, the picture); null members are not recorded.
 struct StepProbe {
-  /// Gets this rank's own copy, flat: the gradient of parameters()[i] starts at its storage_offset().
-  at::Tensor* mean_gradients = nullptr;
+  /// Gets this rank's own copies, in the order of parameters().
+  std::vector<at::Tensor>* mean_gradients = nullptr;
   std::vector<Span>* spans = nullptr;  // appended, in seconds from `spans_from`
   Clock::time_point spans_from;
 };
 
 class Replica {
  public:
-  /// Throws UsageError if the model can't be trained exactly on more than one rank, naming the layer.
+  /// Throws UsageError if the model can't be trained exactly on so many ranks, naming the layer, and if mesh,
+  /// schedule and starts don't fit each other.
   Replica(Communicator& communicator, const std::vector<Layer>& layers, const ReplicaOptions& options);
   ~Replica();
 
-  /// Forward and backward over this rank's pieces in order, then mean over the ranks and update. A global
-  /// batch of weight 0 changes nothing and is no step. Throws the same Error on every rank, naming step, rank
-  /// and layer, if the loss is not finite (no weight is changed then, on any rank), and naming the parameter
-  /// if a gradient is not finite though the loss is (seen while the weights are written, so they have
-  /// changed; with clip_norm it is seen before, and they have not).
+  /// Forward and backward over the pieces of this data rank, one for each micro-batch, in the schedule's
+  /// order, then mean over the ranks and update. The ranks of a lane's data coordinate have the same pieces;
+  /// those that hold neither the first nor the last stage may leave inputs and target away. A global batch of
+  /// weight 0 changes nothing and is no step. Throws the same Error on every rank, naming step, rank and
+  /// layer, if the loss is not finite (no weight is changed then, on any rank), and naming the parameter if a
+  /// gradient is not finite though the loss is (seen while the weights are written, so they have changed;
+  /// with clip_norm it is seen before, and they have not).
   StepResult step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe = {});
 
   /// From the next step on; every rank sets the same.
   void set_learning_rate(double learning_rate);
 
-  /// Forward without gradient, in evaluation mode; changes nothing.
+  /// Forward without gradient, in evaluation mode; changes nothing. With several lanes every rank of a
+  /// pipeline calls it, with inputs of the same size, and gets the last stage's outputs.
   Tensors evaluate(const Tensors& inputs);
 
-  /// Trainable parameters in model order: views of the flat buffer; read only, between steps.
+  /// Trainable parameters of this rank's stages, in model order: views of the flat buffers; read only,
+  /// between steps.
   const std::vector<NamedTensor>& parameters() const;
   const std::vector<NamedTensor>& others() const;
 
   int64_t steps_done() const;
 
+  /// The ranks that have this one's stages and other samples.
+  Communicator& data_ranks();
+
+  /// Parameters of each stage of the model, the other lanes' too: numbers, not tensors.
+  const std::vector<int64_t>& weights_of_stages() const;
+
   /// Everything a resumed run needs under names that don't depend on the mesh: "weights.<parameter>",
   /// "momentum.<parameter>" / "exp_avg." / "exp_avg_sq.", "optimizer_steps.<parameter>", "others.<name>".
-  /// Copies.
+  /// Copies. With several lanes it is collective, and lane 0 gets all of the model; the others their own.
   std::vector<NamedTensor> state() const;
   /// Throws Error listing what is missing, unexpected or of another shape; all ranks give the same tensors.
   void load_state(const std::vector<NamedTensor>& state, int64_t steps_done);

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <map>
+#include <set>
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
@@ -36,15 +37,6 @@ std::vector<NamedTensor> step_tensors(const StateParts& parts) {
   return steps;
 }
 
-/// Everything by name, as views where there is something to view.
-std::vector<NamedTensor> all_parts(const StateParts& parts) {
-  std::vector<NamedTensor> all = flat_views(parts);
-  for (NamedTensor& step : step_tensors(parts)) all.push_back(std::move(step));
-  for (const NamedTensor& other : parts.others)
-    all.push_back({"others." + other.name, other.tensor.detach()});
-  return all;
-}
-
 std::map<std::string, at::Tensor> by_name(const std::vector<NamedTensor>& list) {
   std::map<std::string, at::Tensor> map;
   for (const NamedTensor& item : list) {
@@ -59,6 +51,14 @@ std::string shape_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+std::vector<NamedTensor> all_parts(const StateParts& parts) {
+  std::vector<NamedTensor> all = flat_views(parts);
+  for (NamedTensor& step : step_tensors(parts)) all.push_back(std::move(step));
+  for (const NamedTensor& other : parts.others)
+    all.push_back({"others." + other.name, other.tensor.detach()});
+  return all;
+}
+
 std::vector<NamedTensor> copy_state(const StateParts& parts) {
   const at::NoGradGuard no_grad;
   std::vector<NamedTensor> copies;
@@ -66,12 +66,11 @@ std::vector<NamedTensor> copy_state(const StateParts& parts) {
   return copies;
 }
 
-void check_state(const StateParts& parts, const std::vector<NamedTensor>& given) {
+void check_state(const std::vector<NamedTensor>& expected, const std::vector<std::string>& names,
+                 const std::vector<NamedTensor>& given) {
   const auto map = by_name(given);
   std::vector<std::string> wrong;
-  std::vector<std::string> names;
-  for (const NamedTensor& part : all_parts(parts)) {
-    names.push_back(part.name);
+  for (const NamedTensor& part : expected) {
     const auto at = map.find(part.name);
     if (at == map.end()) {
       wrong.push_back(fmt::format("missing: {} {}", part.name, shape_of(part.tensor)));
@@ -80,7 +79,7 @@ void check_state(const StateParts& parts, const std::vector<NamedTensor>& given)
                                   shape_of(part.tensor)));
     }
   }
-  const std::map<std::string, at::Tensor> known = by_name(all_parts(parts));
+  const std::set<std::string> known(names.begin(), names.end());
   for (const NamedTensor& item : given) {
     if (!known.contains(item.name)) {
       wrong.push_back(fmt::format("unexpected: {}{}", item.name, did_you_mean(item.name, names)));

@@ -10,7 +10,7 @@
 
 namespace troika {
 
-/// Where the parts lie in a replica.
+/// Where the parts lie in a stage.
 struct StateParts {
   const Optimizer& optimizer;
   const FlatBuffers& buffers;
@@ -18,12 +18,17 @@ struct StateParts {
   const std::vector<NamedTensor>& others;
 };
 
+/// Everything by name, as views where there is something to view; and copies of it.
+std::vector<NamedTensor> all_parts(const StateParts& parts);
 std::vector<NamedTensor> copy_state(const StateParts& parts);
 
-/// Throws Error listing what `given` lacks, has too much, or has in another shape.
-void check_state(const StateParts& parts, const std::vector<NamedTensor>& given);
+/// Throws Error listing what `given` lacks of `expected`, has in another shape, or has too much: what is not
+/// among `names`, those of the whole model.
+void check_state(const std::vector<NamedTensor>& expected, const std::vector<std::string>& names,
+                 const std::vector<NamedTensor>& given);
 
-/// Copies `given`, which has passed check_state, into the parts; weights and moments only `with_weights`.
+/// Copies `given`, which has passed check_state and may hold more, into the parts; weights and moments only
+/// `with_weights`.
 void read_state(const StateParts& parts, const std::vector<NamedTensor>& given, bool with_weights,
                 std::vector<int64_t>& optimizer_steps);
 

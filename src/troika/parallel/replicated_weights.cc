@@ -110,10 +110,10 @@ class ReplicatedWeights final : public GradientSync {
   }
 
   // Every rank has all sums, so each takes the whole norm.
-  GradientNorm norm(double weight) override {
+  std::vector<double> squares(double weight) override {
     add_norm_blocks(buffers_.layout, is_double_, weight, sums_of_touched_, {0, buffers_.layout.total},
                     squares_);
-    return norm_of_blocks(buffers_.layout, squares_);
+    return squares_of_parameters(buffers_.layout, squares_);
   }
 
   void update(const Update& update) override {
@@ -259,11 +259,12 @@ class ReplicatedWeights final : public GradientSync {
 }  // namespace
 
 PlacedModel place_replicated_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                     const ReplicaOptions& options) {
+                                     const ReplicaOptions& options, const Border& border) {
   if (options.bucket_bytes < 1) fail_usage("bucket_bytes is {}; it must be at least 1", options.bucket_bytes);
   PlacedModel placed;
-  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype,
-                                         [&](const auto&) { communicator.say("building the model", 0); });
+  placed.model = std::make_unique<Model>(
+      layers, options.seed, options.dtype, [&](const auto&) { communicator.say("building the model", 0); },
+      border);
   FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
   for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
     own.moments.push_back(zero_flat(own.layout, options.dtype));

@@ -82,11 +82,11 @@ class SharedWeights final : public GradientSync {
     return numbers_;
   }
 
-  GradientNorm norm(double weight) override {
+  std::vector<double> squares(double weight) override {
     add_norm_blocks(buffers_.layout, buffers_.weights.scalar_type() == at::kDouble, weight, gradients_,
                     slice_, shared_->squares);
     barrier();
-    return norm_of_blocks(buffers_.layout, shared_->squares);
+    return squares_of_parameters(buffers_.layout, shared_->squares);
   }
 
   void update(const Update& update) override {
@@ -142,10 +142,11 @@ class SharedWeights final : public GradientSync {
 };
 
 PlacedModel build_first(Communicator& communicator, const std::vector<Layer>& layers,
-                        const ReplicaOptions& options, Shared& shared) {
+                        const ReplicaOptions& options, const Border& border, Shared& shared) {
   PlacedModel placed;
-  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype,
-                                         [&](const auto&) { communicator.say("building the model", 0); });
+  placed.model = std::make_unique<Model>(
+      layers, options.seed, options.dtype, [&](const auto&) { communicator.say("building the model", 0); },
+      border);
   const FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
   shared.layout = own.layout;
   shared.weights = own.weights;
@@ -158,7 +159,7 @@ PlacedModel build_first(Communicator& communicator, const std::vector<Layer>& la
 
 // Layer by layer, so that at most one layer is in memory twice.
 PlacedModel build_on_shared(Communicator& communicator, const std::vector<Layer>& layers,
-                            const ReplicaOptions& options, const Shared& shared) {
+                            const ReplicaOptions& options, const Border& border, const Shared& shared) {
   PlacedModel placed;
   size_t next = 0;
   const auto point_at_shared = [&](const std::vector<NamedTensor>& parameters) {
@@ -176,7 +177,7 @@ PlacedModel build_on_shared(Communicator& communicator, const std::vector<Layer>
     }
     communicator.say("building the model", 0);
   };
-  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype, point_at_shared);
+  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype, point_at_shared, border);
   if (next != shared.layout.entries.size()) {
     fail_usage(
         "rank {} has {} trainable parameters, rank 0 has {}: a layer's factory must build the same module on "
@@ -189,12 +190,12 @@ PlacedModel build_on_shared(Communicator& communicator, const std::vector<Layer>
 }  // namespace
 
 PlacedModel place_shared_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                 const ReplicaOptions& options) {
+                                 const ReplicaOptions& options, const Border& border) {
   std::shared_ptr<Shared> shared;
   PlacedModel placed;
   if (communicator.rank() == 0) {
     shared = std::make_shared<Shared>(communicator.size());
-    placed = build_first(communicator, layers, options, *shared);
+    placed = build_first(communicator, layers, options, border, *shared);
   }
   if (communicator.size() > 1) {
     auto address = reinterpret_cast<int64_t>(&shared);
@@ -202,7 +203,7 @@ PlacedModel place_shared_weights(Communicator& communicator, const std::vector<L
     if (communicator.rank() != 0) shared = *reinterpret_cast<std::shared_ptr<Shared>*>(address);
     communicator.barrier();  // rank 0's handle stays where it is until all have theirs
   }
-  if (communicator.rank() != 0) placed = build_on_shared(communicator, layers, options, *shared);
+  if (communicator.rank() != 0) placed = build_on_shared(communicator, layers, options, border, *shared);
   placed.sync = std::make_unique<SharedWeights>(communicator, std::move(shared), placed.model->parameters());
   return placed;
 }
