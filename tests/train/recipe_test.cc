@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "support/error_of.h"
 #include "support/temporary_folder.h"
 #include "troika/base/error.h"
 
@@ -277,7 +278,14 @@ TEST_F(RecipeTest, CommandLineOverridesAndMeshArithmetic) {
   EXPECT_FALSE(load_recipe(request).parallel.mesh);
   request.ranks.reset();
   request.mesh = "data=2,pipeline=2";
-  EXPECT_THROW(load_recipe(request), UsageError);  // not built yet
+  EXPECT_EQ(load_recipe(request).parallel.mesh, (Mesh{2, 2, 1}));
+  request.schedule = "zb-h1";
+  EXPECT_EQ(load_recipe(request).parallel.schedule, "zb-h1");
+  request.schedule = "zb-h3";
+  EXPECT_NE(error_of([&] { load_recipe(request); }).find("zb-h"), std::string::npos);
+  request.schedule.reset();
+  request.mesh = "tensor=2";
+  EXPECT_THROW(load_recipe(request), UsageError);  // not in this version
   request.mesh.reset();
   request.deadline = 7.5;
   EXPECT_EQ(load_recipe(request).parallel.deadline, 7.5);

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "support/mutated_engine.h"
+#include "troika/schedule/catalogue.h"
 #include "troika/train/fit.h"
 #include "troika/train/verify_cause.h"
 
@@ -78,6 +79,35 @@ VerifyWork make_full_work(int64_t samples) {
   work.options.optimizer.weight_decay = 0.1;
   work.learning_rate = [](int64_t step) { return 0.05 / static_cast<double>(step + 1); };
   return work;
+}
+
+TEST(Verify, PipelinesAreEqualAndAMistakeInOneIsSeen) {
+  for (const Mesh mesh : {Mesh{1, 2, 1}, Mesh{2, 3, 1}}) {
+    VerifyWork work = make_full_work(11);
+    work.layers = {layer<torch::nn::LinearImpl>("a", kInputs, 6), layer<torch::nn::LinearImpl>("b", 6, 6),
+                   layer<torch::nn::LinearImpl>("c", 6, 1)};
+    work.ranks = mesh.data;
+    work.micro_batches = 3;
+    work.options.mesh = mesh;
+    work.options.pipeline =
+        PipelineOptions{make_schedule("zb-h1", {.lanes = mesh.pipeline, .micro_batches = work.micro_batches}),
+                        mesh.pipeline == 2 ? std::vector<int64_t>{0, 2} : std::vector<int64_t>{0, 1, 2}};
+    const VerifyResult result = verify(work, at::kDouble);
+    EXPECT_TRUE(result.equal) << result.max_rel_diff;
+    EXPECT_TRUE(result.bitwise);
+    EXPECT_EQ(result.gradients, 6 * work.steps);
+    const Engine wrong = [](const VerifyWork& w, at::ScalarType dtype, const auto& on_step) {
+      run_engine(w, dtype, [&](const StepRecord& record) {
+        StepRecord changed = record;
+        changed.gradients[2] = 3 * changed.gradients[2];
+        on_step(changed);
+      });
+    };
+    const VerifyResult found = verify(work, at::kDouble, wrong);
+    ASSERT_TRUE(found.first_difference);
+    EXPECT_EQ(found.first_difference->parameter, "b.weight");
+    EXPECT_NEAR(found.first_difference->factor, 3, 1e-6);
+  }
 }
 
 TEST(Verify, MistakesOfTheUpdateShowInTheWeights) {

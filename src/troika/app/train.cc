@@ -21,6 +21,10 @@ void add_recipe_options(CLI::App& command, Request& request) {
   command.add_option("--mesh", request.mesh, "Degrees of parallelism: auto, or data=2,pipeline=1,tensor=1");
   command.add_option("--weights", request.weights, "One copy for all thread ranks, or one each")
       ->check(CLI::IsMember({"shared", "replicated"}));
+  command
+      .add_option("--schedule", request.schedule,
+                  "Order of a pipeline's passes (troika schedule list); default 1f1b")
+      ->type_name("NAME");
   command.add_option("--micro-batches", request.micro_batches, "Pieces that each global batch is cut into")
       ->check(CLI::Range(1, 1 << 20));
   command
@@ -80,7 +84,10 @@ void add_train(CLI::App& app) {
       ->type_name("DIR");
   command->add_flag("--resume", request->resume, "Go on from the run's last checkpoint");
   command->add_flag("--overwrite", request->overwrite, "Replace the run that is there")->excludes("--resume");
-  command->add_option("--trace", request->trace, "Draw one training step to this SVG file")
+  command
+      ->add_option(
+          "--trace", request->trace,
+          "Draw one training step to this SVG file, or write its events to this JSON file (Chrome, Perfetto)")
       ->type_name("FILE.svg");
   command->footer("Example: troika train examples/flights/recipe.toml --ranks 2 --set train.epochs=1");
   command->callback([request] { call_plugin("troika_train", *request); });

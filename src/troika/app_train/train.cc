@@ -11,6 +11,15 @@
 namespace troika {
 namespace {
 
+std::string drawing(const TrainReport& report, bool json) {
+  const std::string title =
+      fmt::format("one training step, {} rank{}", report.trace.ranks, report.trace.ranks == 1 ? "" : "s");
+  if (json) return chrome_json(report.trace, title);
+  if (report.lanes.spans.empty()) return draw_svg({report.trace}, {title});
+  return draw_svg({report.simulated, report.lanes},
+                  {"predicted: the measured passes, with nothing lost between them", "measured: " + title});
+}
+
 int train_command(const TrainRequest& request) {
   const Recipe recipe = load_recipe(request);
   const Path trace_folder = Path(request.trace).parent_path();
@@ -30,9 +39,7 @@ int train_command(const TrainRequest& request) {
     fmt::print("{}", report_text(report));
   }
   if (options.record_trace) {
-    const std::string title =
-        fmt::format("one training step, {} rank{}", report.trace.ranks, report.trace.ranks == 1 ? "" : "s");
-    write_whole(request.trace, draw_svg({report.trace}, {title}));
+    write_whole(request.trace, drawing(report, Path(request.trace).extension() == ".json"));
   }
   return report.finished ? 0 : 1;
 }

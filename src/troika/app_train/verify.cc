@@ -10,6 +10,7 @@
 #include "troika/base/error.h"
 #include "troika/base/progress.h"
 #include "troika/base/request.h"
+#include "troika/train/pipeline_plan.h"
 #include "troika/train/rate_schedule.h"
 
 namespace troika {
@@ -70,7 +71,7 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
   json["tolerance"] = result.tolerance;
   const Mesh& mesh = *work.recipe.parallel.mesh;
   json["mesh"] = {{"data", mesh.data}, {"pipeline", mesh.pipeline}, {"tensor", mesh.tensor}};
-  json["schedule"] = "none";
+  json["schedule"] = work.pipeline ? schedule_name(work.recipe.parallel) : "none";
   json["micro_batches"] = verified.micro_batches;
   json["weights"] = work.recipe.parallel.weights;
   json["precision"] = name_of(precision);
@@ -95,15 +96,17 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
 std::string to_text(const VerifyResult& result, const Workload& work, const VerifyWork& verified,
                     at::ScalarType precision) {
   std::string text = fmt::format(
-      "{}: {} ranks, {} weights, {} micro-batch{}, {} steps\n"
+      "{}: mesh {}{}, {} weights, {} micro-batch{}, {} steps\n"
       "  against the plain run, {}: {} (largest relative difference {:.2g}, tolerance {:.0g})\n"
       "  against one thread that computes the same pieces, {}: {}\n"
       "  compared: {} losses, {} gradients, {} weights, {} buffers\n",
-      result.equal && result.bitwise ? "equal" : "NOT EQUAL", verified.ranks, work.recipe.parallel.weights,
-      verified.micro_batches, verified.micro_batches == 1 ? "" : "es", verified.steps, name_of(precision),
-      result.equal ? "equal" : "not equal", result.max_rel_diff, result.tolerance,
-      precision_of(verified.options), result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses,
-      result.gradients, result.weights, result.buffers);
+      result.equal && result.bitwise ? "equal" : "NOT EQUAL", to_string(work.mesh()),
+      work.pipeline ? fmt::format(", schedule {}", schedule_name(work.recipe.parallel)) : "",
+      work.recipe.parallel.weights, verified.micro_batches, verified.micro_batches == 1 ? "" : "es",
+      verified.steps, name_of(precision), result.equal ? "equal" : "not equal", result.max_rel_diff,
+      result.tolerance, precision_of(verified.options),
+      result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses, result.gradients,
+      result.weights, result.buffers);
   if (const auto& first = result.first_difference) {
     text += fmt::format("  first difference: step {}, {} {}: {:.6g} times the serial one; likely cause: {}\n",
                         first->step, first->what, first->parameter, first->factor, first->likely_cause);
@@ -144,7 +147,7 @@ VerifyWork verify_work(const Workload& work, int64_t steps) {
   out.layers = work.layers;
   out.loss = work.loss;
   out.options = replica_options(work);
-  out.ranks = work.ranks();
+  out.ranks = work.mesh().data;
   out.micro_batches = static_cast<int>(work.recipe.parallel.micro_batches);
   out.threads_per_rank = static_cast<int>(*work.recipe.parallel.threads_per_rank);
   out.steps = steps;

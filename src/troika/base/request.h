@@ -17,7 +17,8 @@ struct RecipeRequest {
   std::optional<std::string> mesh;     // "data=2,pipeline=1,tensor=1"
   std::optional<std::string> weights;  // "shared" | "replicated"
   std::optional<int> micro_batches;
-  std::optional<double> deadline;  // seconds
+  std::optional<std::string> schedule;  // of the catalogue
+  std::optional<double> deadline;       // seconds
   bool json = false;
   bool quiet = false;
 };

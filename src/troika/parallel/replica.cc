@@ -114,6 +114,8 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
     stages.emplace(stage.stage, std::move(trained));
   }
   count_parameters();
+  // Factories draw from the generator that the first forwards are watched for.
+  if (communicator.size() > 1) communicator.barrier();
 }
 
 void Replica::State::count_parameters() {

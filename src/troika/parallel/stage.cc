@@ -387,8 +387,8 @@ NonFinite Stage::find_bad_number(int micro_batch) {
   const Bf16Scope precision(setting_.options.bf16);
   Batch of_stage = *now.batch;
   of_stage.inputs = now.given;
-  for (size_t i = 0; of_stage.inputs.empty() && i < now.handed.size(); ++i) {
-    of_stage.inputs.push_back(now.handed[i].input.detach());
+  if (of_stage.inputs.empty()) {
+    for (const HandedIn& handed : now.handed) of_stage.inputs.push_back(hand_out(handed.input));
   }
   if (!is_last()) of_stage.target = at::Tensor();
   return find_non_finite(model_, of_stage);

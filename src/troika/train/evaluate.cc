@@ -69,7 +69,7 @@ Evaluator::Evaluator(const Workload& work, const RowSet& rows, int readers, cons
 }
 
 MetricSums Evaluator::evaluate(Communicator& communicator, Replica& replica, int64_t round,
-                               const OnProgress& on_progress) const {
+                               const OnProgress& on_progress, int reader) const {
   const int64_t ranks = communicator.size(), samples = source_->size();
   const int64_t columns = keeps_scores_ ? score_columns(work_.features) : 0;
   const size_t record = keeps_scores_ ? static_cast<size_t>(columns + 1) : 0;
@@ -88,7 +88,7 @@ MetricSums Evaluator::evaluate(Communicator& communicator, Replica& replica, int
     const Range mine = range_of(first + communicator.rank());
     Chunk chunk{MetricSums(work_.features), std::vector<float>(records)};
     if (mine.size() > 0) {
-      source_->gather(communicator.rank(), round, mine, rows);
+      source_->gather(reader < 0 ? communicator.rank() : reader, round, mine, rows);
       compute(work_, replica, rows, keeps_scores_, chunk);
     }
     std::vector<double>& numbers = chunk.sums.numbers();

@@ -27,9 +27,10 @@ class Evaluator {
 
   /// Chunks of a fixed size are dealt whole to the ranks and their sums added in chunk order, in float64;
   /// scores go to the rank that ranks their class. Every rank returns the same bits. `round` must not fall
-  /// from call to call.
+  /// from call to call. With a pipeline the ranks are those of the data axis, each lane does the same, and
+  /// `reader` is the caller's own; -1: its rank.
   MetricSums evaluate(Communicator& communicator, Replica& replica, int64_t round,
-                      const OnProgress& on_progress = {}) const;
+                      const OnProgress& on_progress = {}, int reader = -1) const;
 
   const BatchSource& source() const { return *source_; }
   int64_t chunk() const { return chunk_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
@@ -18,6 +19,15 @@ namespace {
 constexpr int64_t kWarmUpSteps = 10;  // first touches of memory and kernels; not in samples_per_s
 constexpr int64_t kTracedStep = 20;   // of this process: late enough to be a usual one
 
+/// Those whose names begin with `prefix`, without it.
+std::vector<NamedTensor> part_of_state(const std::vector<NamedTensor>& state, std::string_view prefix) {
+  std::vector<NamedTensor> part;
+  for (const NamedTensor& tensor : state) {
+    if (tensor.name.starts_with(prefix)) part.push_back({tensor.name.substr(prefix.size()), tensor.tensor});
+  }
+  return part;
+}
+
 class RankLoop {
  public:
   RankLoop(Run& run, Communicator& communicator)
@@ -25,8 +35,9 @@ class RankLoop {
         work_(run.work),
         comm_(communicator),
         lead_(communicator.rank() == 0),
+        saves_(work_.mesh().coordinate(communicator.rank()).data == 0),
         replica_(communicator, work_.layers, replica_options(work_)),
-        steps_(work_, run.source, communicator.size(), communicator.rank()),
+        steps_(work_, run.source, work_.mesh(), communicator.rank()),
         log_(work_, run.dir, run.events, run.progress, run.start.step),
         at_(run.start) {
     if (run.resumed != nullptr) {
@@ -48,7 +59,7 @@ class RankLoop {
       stop = asked_to_stop();
       const bool last = stop || at_.step == total || stopped_early();
       const int64_t every = work_.recipe.train.checkpoint_every;
-      if (lead_ && (epoch_end || last || (every > 0 && at_.step % every == 0))) save();
+      if (saves_ && (epoch_end || last || (every > 0 && at_.step % every == 0))) save();
     }
     const bool stopped = stop && at_.step < total && !stopped_early();
     if (!stopped) finish();
@@ -79,6 +90,7 @@ class RankLoop {
   const Workload& work_;
   Communicator& comm_;
   const bool lead_;
+  const bool saves_;  // is one of the lanes whose stages together are the model
   Replica replica_;
   StepPieces steps_;
   RunLog log_;                                        // rank 0's
@@ -91,9 +103,11 @@ class RankLoop {
 
 void RankLoop::begin_with_given_weights() {
   const TrainRecipe& train = work_.recipe.train;
+  std::vector<NamedTensor> own;
+  if (saves_) own = replica_.state();
   if (lead_) {
     comm_.say("reading the weights to start from", 0);
-    run_.given = replica_.state();
+    run_.given = std::move(own);
     start_state_from(train.start_from, train.start_fresh, run_.given);
     run_.progress.line(fmt::format("weights: from {}", train.start_from));
   }
@@ -109,10 +123,18 @@ void RankLoop::load_given(int64_t steps_done) {
 }
 
 void RankLoop::describe() {
-  int64_t parameters = 0;
-  for (const NamedTensor& parameter : replica_.parameters()) parameters += parameter.tensor.numel();
-  for (const Layer& layer : work_.layers) run_.report.stage.layers.push_back(layer.name);
-  run_.report.stage.parameters = parameters;
+  const std::vector<int64_t>& weights = replica_.weights_of_stages();
+  const int64_t parameters = std::accumulate(weights.begin(), weights.end(), int64_t{0});
+  for (size_t stage = 0; stage < weights.size(); ++stage) {
+    StageReport& report = run_.report.stages.emplace_back();
+    report.parameters = weights[stage];
+    const std::vector<int64_t> whole = {0};
+    const std::vector<int64_t>& starts = work_.pipeline ? work_.pipeline->starts : whole;
+    const size_t end =
+        stage + 1 < starts.size() ? static_cast<size_t>(starts[stage + 1]) : work_.layers.size();
+    for (auto i = static_cast<size_t>(starts[stage]); i < end; ++i)
+      report.layers.push_back(work_.layers[i].name);
+  }
   const ParallelRecipe& parallel = work_.recipe.parallel;
   run_.progress.line(fmt::format(
       "model: {}, {} parameters; {} {} of {} samples, loss {}", work_.recipe.model.type,
@@ -127,8 +149,8 @@ void RankLoop::describe() {
 void RankLoop::step(int64_t done_here) {
   const auto start = Clock::now();
   const int64_t number = at_.step + 1;
-  const bool traced =
-      run_.options.record_trace && number == std::min(run_.start.step + kTracedStep, work_.total_steps());
+  const bool traced = (run_.options.record_trace || work_.mesh().pipeline > 1) &&
+                      number == std::min(run_.start.step + kTracedStep, work_.total_steps());
   StepProbe probe;
   if (traced) {
     if (lead_) run_.trace_from = Clock::now();
@@ -202,9 +224,10 @@ void RankLoop::validate(bool epoch_end) {
 MetricSums RankLoop::evaluate(const Evaluator& evaluator, const char* what, int64_t round) {
   const auto start = Clock::now();
   comm_.say(fmt::format("evaluating the {} rows", what), at_.step);
-  MetricSums sums = evaluator.evaluate(comm_, replica_, round, [&](int64_t done, int64_t total) {
+  const auto on_progress = [&](int64_t done, int64_t total) {
     if (lead_) log_.evaluating(what, at_.step, done, total);
-  });
+  };
+  MetricSums sums = evaluator.evaluate(replica_.data_ranks(), replica_, round, on_progress, comm_.rank());
   if (lead_) log_.evaluated(seconds_since(start));
   return sums;
 }
@@ -219,8 +242,13 @@ bool RankLoop::asked_to_stop() {
 void RankLoop::save() {
   const auto start = Clock::now();
   comm_.say("writing a checkpoint", at_.step);
+  std::vector<NamedTensor> state = replica_.state();
+  if (!lead_) {
+    new_best_ = false;
+    return;
+  }
   log_.sync();
-  write_checkpoint(run_.dir.last(), {replica_.state(), to_metadata(work_, at_)});
+  write_checkpoint(run_.dir.last(), {std::move(state), to_metadata(work_, at_)});
   run_.dir.keep();
   if (new_best_) run_.dir.mark_best();
   new_best_ = false;
@@ -241,11 +269,15 @@ void RankLoop::take_best_weights() {
 
 void RankLoop::finish() {
   if (run_.validation != nullptr) take_best_weights();
+  std::vector<NamedTensor> state;  // of all lanes
+  if (saves_ && work_.mesh().pipeline > 1) state = replica_.state();
   if (lead_) {
     const int64_t step = at_.best_step > 0 && run_.validation != nullptr ? at_.best_step : at_.step;
     run_.report.weights_step = step;
     comm_.say("writing the weights", at_.step);
-    write_weights(run_.dir.model(), replica_.parameters(), replica_.others(),
+    const bool has_all = state.empty();
+    write_weights(run_.dir.model(), has_all ? replica_.parameters() : part_of_state(state, "weights."),
+                  has_all ? replica_.others() : part_of_state(state, "others."),
                   {{"step", std::to_string(step)}});
   }
   // Rounds of evaluation grow: at_.step is the one of the last step's.

@@ -1,5 +1,6 @@
 #include "troika/train/recipe.h"
 
+#include "troika/schedule/catalogue.h"
 #include "troika/train/recipe_sections.h"
 
 namespace troika {
@@ -9,16 +10,16 @@ using internal::kMostRanks;
 using internal::RecipeSource;
 using internal::SectionReader;
 
-void require_data_parallel(const Mesh& mesh) {
-  if (mesh.pipeline == 1 && mesh.tensor == 1) return;
-  fail_usage("mesh {}: pipeline and tensor parallelism are not in this version; use data={}", to_string(mesh),
-             mesh.ranks());
+void refuse_tensor(const Mesh& mesh) {
+  if (mesh.tensor == 1) return;
+  fail_usage("mesh {}: tensor parallelism is not in this version; use data={},pipeline={}", to_string(mesh),
+             mesh.data * mesh.tensor, mesh.pipeline);
 }
 
 void check_mesh(const ParallelRecipe& parallel) {
   if (!parallel.mesh) return;
   if (parallel.ranks) require_ranks(*parallel.mesh, static_cast<int>(*parallel.ranks));
-  require_data_parallel(*parallel.mesh);
+  refuse_tensor(*parallel.mesh);
 }
 
 }  // namespace
@@ -67,6 +68,7 @@ Recipe load_recipe(const RecipeRequest& request) {
     }
     parallel.weights = *request.weights;
   }
+  if (request.schedule) parallel.schedule = std::string(catalogue_entry(*request.schedule).name);
   if (request.deadline) parallel.deadline = *request.deadline;
   check_mesh(parallel);
   return recipe;

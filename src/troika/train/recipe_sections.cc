@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "troika/schedule/catalogue.h"
+
 namespace troika::internal {
 namespace {
 
 constexpr const char* kNotYet = "is not in this version";
 constexpr int64_t kMostRows = int64_t{1} << 40;
+constexpr int64_t kMostChunks = 64;  // stages per lane
 
 const toml::table* section(const RecipeSource& source, const char* name) {
   return source.root()[name].as_table();
@@ -182,10 +185,15 @@ ParallelRecipe read_parallel(const RecipeSource& source) {
   in.choice("weights", {"shared", "replicated"}, {}, parallel.weights);
   in.integer("threads_per_rank", 1, kMostRanks, parallel.threads_per_rank);
   in.number("deadline", 0.1, 1e6, parallel.deadline);
-  std::string schedule = "none";
-  in.choice("schedule", {"none"},
-            {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "pipedream", "pipedream-2bw"}, schedule);
-  for (const char* key : {"cuts", "recompute", "sync", "chunks", "flush_every", "vertical_sync"}) {
+  std::vector<std::string> schedules, not_yet;
+  for (const CatalogueEntry& entry : catalogue()) {
+    (entry.asynchronous ? not_yet : schedules).emplace_back(entry.name);
+  }
+  if (in.has("schedule")) in.choice("schedule", schedules, not_yet, parallel.schedule.emplace());
+  in.integer("chunks", 0, kMostChunks, parallel.chunks);
+  in.texts("cuts", true, parallel.cuts);
+  in.choice("recompute", {"never", "always", "except_last"}, {}, parallel.recompute);
+  for (const char* key : {"sync", "flush_every", "vertical_sync"}) {
     in.refuse(key, kNotYet);
   }
   in.finish();

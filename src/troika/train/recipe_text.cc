@@ -90,6 +90,10 @@ std::string to_toml(const Recipe& recipe) {
                              parallel.mesh->pipeline, parallel.mesh->tensor));
   }
   line("micro_batches", parallel.micro_batches);
+  if (parallel.schedule) line("schedule", quoted(*parallel.schedule));
+  if (parallel.chunks != 0) line("chunks", parallel.chunks);
+  if (!parallel.cuts.empty()) line("cuts", quoted(parallel.cuts));
+  line("recompute", quoted(parallel.recompute));
   line("weights", quoted(parallel.weights));
   if (parallel.threads_per_rank) line("threads_per_rank", *parallel.threads_per_rank);
   line("deadline", parallel.deadline);

@@ -39,7 +39,7 @@ std::string report_json(const TrainReport& report) {
   json["ranks"] = chosen(report.mesh.ranks());
   json["mesh"] = chosen(
       {{"data", report.mesh.data}, {"pipeline", report.mesh.pipeline}, {"tensor", report.mesh.tensor}});
-  json["schedule"] = "none";
+  json["schedule"] = report.schedule;
   json["micro_batches"] = report.micro_batches;
   json["threads_per_rank"] = chosen(report.threads_per_rank);
   json["auto"] = Json();
@@ -49,12 +49,16 @@ std::string report_json(const TrainReport& report) {
                             {"samples_per_s", rate.samples_per_s}});
   }
   json["peak_rss_bytes"] = report.peak_rss_bytes;
-  json["predicted_bubble_rate"] = nullptr;
-  json["measured_bubble_rate"] = nullptr;
-  json["stages"] = Json::array({{{"layers", report.stage.layers},
-                                 {"parameters", report.stage.parameters},
-                                 {"predicted_peak_bytes", nullptr},
-                                 {"peak_bytes", nullptr}}});
+  const auto or_null = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
+  json["predicted_bubble_rate"] = or_null(report.predicted_bubble_rate);
+  json["measured_bubble_rate"] = or_null(report.measured_bubble_rate);
+  json["stages"] = Json::array();
+  for (const StageReport& stage : report.stages) {
+    json["stages"].push_back({{"layers", stage.layers},
+                              {"parameters", stage.parameters},
+                              {"predicted_peak_bytes", nullptr},
+                              {"peak_bytes", nullptr}});
+  }
   json["finished"] = report.finished;
   json["steps"] = report.steps;
   json["weights_step"] = report.weights_step;
@@ -75,6 +79,13 @@ std::string report_text(const TrainReport& report) {
       report.train_loss, report.samples_per_s, report.mesh.ranks(), report.mesh.ranks() == 1 ? "" : "s",
       report.threads_per_rank, report.threads_per_rank == 1 ? "" : "s",
       human_bytes(static_cast<double>(report.peak_rss_bytes)));
+  if (report.predicted_bubble_rate) {
+    text += fmt::format("pipeline {}: bubble {:.1f} % with even stages{}\n", report.schedule,
+                        100 * *report.predicted_bubble_rate,
+                        report.measured_bubble_rate
+                            ? fmt::format(", {:.1f} % measured in one step", 100 * *report.measured_bubble_rate)
+                            : "");
+  }
   text += metrics_text({report.validation, report.test, report.baselines, report.seconds_between_rows});
   text += report.finished ? fmt::format("run: {}\n", report.run_dir.string())
                           : fmt::format("run: {}; go on with --resume\n", report.run_dir.string());

@@ -14,7 +14,7 @@ const std::vector<Batch>& StepPieces::of(
     const auto begin = Clock::now();
     RowBuffer& rows = rows_[static_cast<size_t>(j)];
     const Range piece = piece_of(place.positions, micro_batches, j, ranks_, rank_, work_.piece_unit());
-    source_.gather(rank_, place.epoch, piece, rows);
+    source_.gather(reader_, place.epoch, piece, rows);
     pieces_.push_back(make_batch(work_, rows, piece.begin - place.positions.begin));
     if (loaded) loaded(j, begin);
   }

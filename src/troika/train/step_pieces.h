@@ -12,9 +12,9 @@ namespace troika::internal {
 
 class StepPieces {
  public:
-  /// Both must outlive it; `source` has a reader for every rank.
-  StepPieces(const Workload& work, BatchSource& source, int ranks, int rank)
-      : work_(work), source_(source), ranks_(ranks), rank_(rank) {}
+  /// Both must outlive it; `source` has a reader for every rank of the mesh.
+  StepPieces(const Workload& work, BatchSource& source, const Mesh& mesh, int rank)
+      : work_(work), source_(source), ranks_(mesh.data), rank_(mesh.coordinate(rank).data), reader_(rank) {}
 
   /// The pieces of step `step` (from 0), in order of micro-batches; valid until the next call. `loaded` hears
   /// of each one with the time when its loading began.
@@ -24,7 +24,8 @@ class StepPieces {
  private:
   const Workload& work_;
   BatchSource& source_;
-  const int ranks_, rank_;
+  const int ranks_, rank_;  // of the data axis
+  const int reader_;
   std::vector<RowBuffer> rows_;  // kept, so that memory is touched once
   std::vector<Batch> pieces_;
 };

@@ -10,6 +10,8 @@
 #include "troika/base/memory.h"
 #include "troika/base/text.h"
 #include "troika/comm/rank_group.h"
+#include "troika/train/pipeline_plan.h"
+#include "troika/train/pipeline_trace.h"
 #include "troika/train/rank_loop.h"
 
 namespace troika {
@@ -206,8 +208,14 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   write_whole(dir->features(), to_json(work.features));
 
   report.mesh = *work.recipe.parallel.mesh;
+  if (work.pipeline) {
+    report.schedule = schedule_name(work.recipe.parallel);
+    report.predicted_bubble_rate = predicted_bubble(work.pipeline->schedule);
+  }
   report.micro_batches = work.recipe.parallel.micro_batches;
   report.threads_per_rank = *work.recipe.parallel.threads_per_rank;
+  // Here, not in a rank: it builds layers, which draw from the generator that forwards are watched for.
+  if (work.mesh().pipeline > 1) progress.line(pipeline_text(work.recipe, *work.pipeline, work.layers));
   std::vector<std::vector<Span>> spans(static_cast<size_t>(work.ranks()));
   internal::Run run{work,
                     options,
@@ -225,6 +233,12 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   run_ranks(run);
 
   report.trace = gathered(spans);
+  if (work.mesh().pipeline > 1 && !report.trace.spans.empty()) {
+    const Schedule& schedule = work.pipeline->schedule;
+    report.lanes = lanes_of_first_replica(report.trace, work.mesh());
+    report.simulated = simulated_from(schedule, report.lanes);
+    report.measured_bubble_rate = measured_bubble(schedule, report.lanes);
+  }
   report.peak_rss_bytes = peak_rss_bytes();
   report.seconds = seconds_since(begin);
   return report;

@@ -50,8 +50,12 @@ struct TrainReport {
   int64_t micro_batches = 1;
   int64_t threads_per_rank = 1;
   std::vector<LayoutRate> tried;  // what `ranks = "auto"` measured; empty if it didn't
-  StageReport stage;
-  Trace trace;  // of one step after warm-up, if asked for
+  std::string schedule = "none";  // of a pipeline
+  std::optional<double> predicted_bubble_rate, measured_bubble_rate;
+  std::vector<StageReport> stages;
+  Trace trace;  // of one step after warm-up, if asked for, and of every pipeline
+  Trace lanes,
+      simulated;  // a pipeline's: its first data rank's part, and what its passes alone would have given
   Path run_dir;
 };
 

@@ -18,6 +18,7 @@ constexpr double kTie = 0.98;       // of the best: as good as it
 constexpr double kBehind[kMostRounds] = {0.5, 0.8, 0.9, 0.9, 0.9};  // of the best: not worth another block
 constexpr double kGoodSteps = 4;    // of a block: two or three slow steps say little
 constexpr int64_t kLeastSteps = 3;  // of a candidate: one to warm up, two to measure
+constexpr double kSlack = 1.25;     // a block ends with a whole step
 constexpr double kSlowShare = 2;    // times the share of the work, where even the fewest steps are slow
 
 bool simpler(const Layout& a, const Layout& b) {
@@ -185,7 +186,8 @@ TrialResult run_trial(const std::vector<Layout>& candidates, int64_t total_steps
       if (!tried.out) ++left;
     }
     // One that is alone needs no more rounds; neither do slow steps that have used up their time.
-    if (left < 2 || trial.spent() >= most_seconds) break;
+    const double with_another = trial.spent() * (round + 2) / (round + 1);
+    if (left < 2 || with_another > kSlack * most_seconds) break;
   }
   for (const Tried& tried : all) {
     result.rates.push_back({tried.layout, median(tried.rates), static_cast<int64_t>(tried.rates.size())});

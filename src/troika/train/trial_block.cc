@@ -32,13 +32,19 @@ Next told_by_first(Communicator& communicator, Next mine) {
   return static_cast<Next>(next);
 }
 
+ReplicaOptions data_parallel(const Workload& work) {
+  ReplicaOptions options = replica_options(work);
+  options.mesh = {0, 1, 1};
+  return options;
+}
+
 class BlockLoop {
  public:
   BlockLoop(const Workload& work, BatchSource& source, Communicator& communicator)
       : work_(work),
         comm_(communicator),
-        pieces_(work, source, communicator.size(), communicator.rank()),
-        replica_(communicator, work.layers, replica_options(work)) {
+        pieces_(work, source, {communicator.size(), 1, 1}, communicator.rank()),
+        replica_(communicator, work.layers, data_parallel(work)) {
     replica_.set_learning_rate(0);
   }
 

@@ -170,11 +170,10 @@ std::optional<Difference> compare_with_micro_batched(const VerifyWork& work, con
     reference.set_weights(record.weights_before[0]);
     reference.set_others(record.buffers_before[0]);
     if (work.learning_rate) reference.set_learning_rate(work.learning_rate(record.step - 1));
-    at::Tensor gradients;
+    std::vector<at::Tensor> gradients;
     const StepResult step = reference.step(pieces, work.loss, &gradients);
     comparison.loss(record.step, record.loss, step.loss);
-    comparison.tensors(record.step, "gradients", record.gradients,
-                       unflatten(gradients, reference.parameters()));
+    comparison.tensors(record.step, "gradients", record.gradients, gradients);
     comparison.number(record.step, "grad_norm", record.grad_norm, step.grad_norm);
     for (const auto& weights : record.weights_after) {
       comparison.tensors(record.step, "weights", weights, tensors_of(reference.parameters()));

@@ -18,7 +18,7 @@ struct VerifyWork {
   std::vector<Layer> layers;
   Loss loss;
   ReplicaOptions options;  // dtype is the recipe's precision
-  int ranks = 2;
+  int ranks = 2;           // of the data axis; options.mesh says the other axes
   int micro_batches = 1;
   int threads_per_rank = 1;
   int64_t steps = 3;

@@ -1,6 +1,8 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "troika/base/error.h"
 #include "troika/comm/rank_group.h"
@@ -39,55 +41,70 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return out;
 }
 
-std::vector<at::Tensor> unflatten(const at::Tensor& flat, const std::vector<NamedTensor>& parameters) {
-  std::vector<at::Tensor> out;
-  for (const NamedTensor& named : parameters) {
-    const at::Tensor& p = named.tensor;
-    // The parameters are views of one buffer in the same layout, the first at its start.
-    const auto bytes =
-        static_cast<const char*>(p.data_ptr()) - static_cast<const char*>(parameters[0].tensor.data_ptr());
-    const int64_t offset = bytes / static_cast<int64_t>(p.element_size());
-    TROIKA_ASSERT(offset >= 0 && offset + p.numel() <= flat.numel(), named.name);
-    out.push_back(flat.narrow(0, offset, p.numel()).view(p.sizes()).clone());
+namespace {
+
+/// Tensors by data rank and name, put together from the lanes, which have different ones. Thread-safe.
+class FromLanes {
+ public:
+  explicit FromLanes(size_t data_ranks) : ranks_(data_ranks) {}
+
+  void put(size_t rank, const std::vector<NamedTensor>& named, const std::vector<at::Tensor>& values) {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < named.size(); ++i) ranks_[rank][named[i].name] = values[i];
   }
-  return out;
-}
+
+  std::vector<at::Tensor> of_rank(size_t rank, const std::vector<NamedTensor>& order) const {
+    std::vector<at::Tensor> out;
+    for (const NamedTensor& named : order) out.push_back(ranks_[rank].at(named.name));
+    return out;
+  }
+
+  std::vector<std::vector<at::Tensor>> all(const std::vector<NamedTensor>& order) const {
+    std::vector<std::vector<at::Tensor>> out;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) out.push_back(of_rank(rank, order));
+    return out;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::map<std::string, at::Tensor>> ranks_;
+};
+
+}  // namespace
 
 void run_engine(const VerifyWork& work, at::ScalarType dtype,
                 const std::function<void(const StepRecord&)>& on_step) {
-  StepRecord record;
-  const auto ranks = static_cast<size_t>(work.ranks);
-  record.weights_before.resize(ranks);
-  record.weights_after.resize(ranks);
-  record.buffers_before.resize(ranks);
-  record.buffers.resize(ranks);
+  ReplicaOptions options = work.options;
+  options.dtype = dtype;
+  if (options.mesh.data == 0) options.mesh.data = work.ranks;
+  const auto ranks = static_cast<size_t>(options.mesh.data);
+  const Model whole(work.layers, options.seed, dtype);  // for the order of its tensors
+  FromLanes weights_before(ranks), weights_after(ranks), buffers_before(ranks), buffers(ranks),
+      gradients(ranks);
   GroupOptions group;
   group.deadline_seconds = kDeadlineSeconds;
-  run_thread_ranks(work.ranks, group, [&](Communicator& communicator) {
+  run_thread_ranks(options.mesh.ranks(), group, [&](Communicator& communicator) {
     at::set_num_threads(work.threads_per_rank);
-    const auto rank = static_cast<size_t>(communicator.rank());
-    ReplicaOptions options = work.options;
-    options.dtype = dtype;
+    const int data_rank = options.mesh.coordinate(communicator.rank()).data;
+    const auto rank = static_cast<size_t>(data_rank);
     Replica replica(communicator, work.layers, options);
-    at::Tensor gradients;
+    std::vector<at::Tensor> mean;
     StepProbe probe;
-    probe.mean_gradients = &gradients;
+    probe.mean_gradients = &mean;
     for (int64_t step = 0; step < work.steps; ++step) {
-      record.weights_before[rank] = copies(replica.parameters());
-      record.buffers_before[rank] = copies(replica.others());
+      weights_before.put(rank, replica.parameters(), copies(replica.parameters()));
+      buffers_before.put(rank, replica.others(), copies(replica.others()));
       if (work.learning_rate) replica.set_learning_rate(work.learning_rate(step));
       communicator.barrier();  // no update before every rank has copied
-      const StepResult result =
-          replica.step(pieces_of_rank(work, step, communicator.rank(), dtype), work.loss, probe);
-      record.weights_after[rank] = copies(replica.parameters());
-      record.buffers[rank] = copies(replica.others());
+      const StepResult result = replica.step(pieces_of_rank(work, step, data_rank, dtype), work.loss, probe);
+      weights_after.put(rank, replica.parameters(), copies(replica.parameters()));
+      buffers.put(rank, replica.others(), copies(replica.others()));
+      gradients.put(rank, replica.parameters(), mean);
       communicator.barrier();  // every rank's part of the record is there
-      if (rank == 0) {
-        record.step = step + 1;
-        record.loss = result.loss;
-        record.grad_norm = result.grad_norm;
-        record.gradients = unflatten(gradients, replica.parameters());
-        on_step(record);
+      if (communicator.rank() == 0) {
+        on_step({step + 1, result.loss, result.grad_norm, weights_before.all(whole.parameters()),
+                 weights_after.all(whole.parameters()), buffers_before.all(whole.others()),
+                 buffers.all(whole.others()), gradients.of_rank(0, whole.parameters())});
       }
       communicator.barrier();  // nobody writes into the record while rank 0 reads it
     }

@@ -9,6 +9,7 @@
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/model.h"
 #include "troika/train/models/registry.h"
+#include "troika/train/pipeline_plan.h"
 #include "troika/train/rate_schedule.h"
 #include "troika/train/recipe_sections.h"
 
@@ -45,7 +46,7 @@ void check_batch_norm(const Workload& work) {
   const std::string layer = Model(work.layers, work.recipe.train.seed).first_batch_norm();
   if (layer.empty()) return;
   check_batch_norm_group(layer, std::min(work.recipe.train.batch, work.train_samples),
-                         work.recipe.train.batch_norm_group, work.ranks(),
+                         work.recipe.train.batch_norm_group, work.mesh().data,
                          work.recipe.parallel.micro_batches);
 }
 
@@ -111,12 +112,15 @@ Workload prepare(const Recipe& recipe) {
   work.loss = make_loss(work.loss_kind);
   work.weights = plan_weights(work.dataset, work.recipe, work.features, work.split);
   work.layers = make_model(work.recipe.model, model_shape(work.features, work.loss_kind));
+  work.pipeline = plan_pipeline(work.recipe, work.layers);
   check_batch_norm(work);
   return work;
 }
 
 ReplicaOptions replica_options(const Workload& work) {
   ReplicaOptions options;
+  options.mesh = work.mesh();
+  options.pipeline = work.pipeline;
   options.optimizer = optimizer_of(work.recipe.train);
   options.weights =
       work.recipe.parallel.weights == "replicated" ? WeightPlacement::replicated : WeightPlacement::shared;

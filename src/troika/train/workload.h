@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,11 @@ struct Workload {
   Loss loss;
   SampleWeights weights;
   std::vector<Layer> layers;
-  int64_t train_samples = 0;  // rows, or with windows windows
+  std::optional<PipelineOptions> pipeline;  // of several stages, or recomputed ones
+  int64_t train_samples = 0;                // rows, or with windows windows
 
   int ranks() const { return static_cast<int>(*recipe.parallel.ranks); }
+  const Mesh& mesh() const { return *recipe.parallel.mesh; }
   int64_t steps_per_epoch() const { return (train_samples + recipe.train.batch - 1) / recipe.train.batch; }
   int64_t total_steps() const {
     return recipe.train.steps ? *recipe.train.steps : *recipe.train.epochs * steps_per_epoch();

@@ -1,0 +1,134 @@
+// Training with a pipeline, as a user runs it: the same numbers as one rank that computes the same pieces,
+// whatever the schedule, and resumed on another mesh too.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/equal.h>
+
+#include "support/error_of.h"
+#include "support/temporary_folder.h"
+#include "train/support/flock_recipe.h"
+#include "troika/train/checkpoint.h"
+#include "troika/train/trainer.h"
+
+namespace troika {
+namespace {
+
+class PipelineRun : public testing::Test {
+ protected:
+  PipelineRun() {
+    write_flock(folder_ / "data", 600);
+    recipe_ = flock_recipe(folder_ / "data");
+    recipe_.model.layers = 5;
+    recipe_.model.dropout = 0.2;
+    recipe_.train.epochs.reset();
+    recipe_.train.steps = 7;
+    recipe_.train.checkpoint_every = 3;
+    recipe_.parallel.micro_batches = 4;
+  }
+
+  Recipe on(int data, int lanes, const std::string& schedule = "") const {
+    Recipe recipe = recipe_;
+    recipe.parallel.ranks = data * lanes;
+    recipe.parallel.mesh = Mesh{data, lanes, 1};
+    if (!schedule.empty()) recipe.parallel.schedule = schedule;
+    return recipe;
+  }
+
+  TrainReport run(const Recipe& recipe, const std::string& name, TrainOptions options = {}) const {
+    options.run_dir = folder_ / name;
+    options.quiet = true;
+    return train(recipe, options);
+  }
+
+  /// By name; those of the run `expected` must be there too, with the same bits.
+  void expect_same_weights(const std::string& name, const std::string& expected) const {
+    const auto tensors = [&](const std::string& run) {
+      std::map<std::string, at::Tensor> out;
+      for (const NamedTensor& t : read_checkpoint(folder_ / run / "model.safetensors").tensors)
+        out[t.name] = t.tensor;
+      return out;
+    };
+    const auto ours = tensors(name), theirs = tensors(expected);
+    EXPECT_EQ(ours.size(), theirs.size());
+    for (const auto& [tensor, value] : theirs) {
+      ASSERT_TRUE(ours.contains(tensor)) << tensor;
+      EXPECT_TRUE(at::equal(ours.at(tensor), value)) << name << ": " << tensor;
+    }
+  }
+
+  TemporaryFolder folder_;
+  Recipe recipe_;
+};
+
+TEST_F(PipelineRun, EverySchedulesResultIsThatOfOneRank) {
+  const TrainReport one = run(on(1, 1), "one");
+  for (const std::string schedule : {"", "gpipe", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe-v"}) {
+    const std::string name = "two" + schedule;
+    const TrainReport two = run(on(1, 2, schedule), name);
+    EXPECT_EQ(two.train_loss, one.train_loss) << schedule;
+    ASSERT_TRUE(two.validation_loss && one.validation_loss);
+    EXPECT_NEAR(*two.validation_loss, *one.validation_loss, 1e-6 * *one.validation_loss) << schedule;
+    expect_same_weights(name, "one");
+    EXPECT_EQ(two.stages.size(),
+              schedule == "interleaved-1f1b" || schedule == "zb-v" || schedule == "dualpipe-v" ? 4u : 2u);
+    ASSERT_TRUE(two.predicted_bubble_rate && two.measured_bubble_rate) << schedule;
+    EXPECT_GT(*two.predicted_bubble_rate, 0);
+    EXPECT_LT(*two.measured_bubble_rate, 1);
+    EXPECT_FALSE(two.lanes.spans.empty());
+    EXPECT_FALSE(two.simulated.spans.empty());
+  }
+}
+
+TEST_F(PipelineRun, DataTimesPipelineEqualsDataAlone) {
+  recipe_.train.clip_norm = 0.1;
+  run(on(2, 1), "data");
+  run(on(2, 2, "zb-h1"), "both");
+  expect_same_weights("both", "data");
+}
+
+TEST_F(PipelineRun, ACheckpointDoesNotKnowTheMesh) {
+  run(on(1, 1), "unbroken");
+  TrainOptions broken;
+  broken.on_step = [](int64_t step, double) { return step < 4; };
+  EXPECT_FALSE(run(on(1, 2), "run", broken).finished);
+  TrainOptions resumed;
+  resumed.resume = true;
+  EXPECT_TRUE(run(on(1, 3, "gpipe"), "run", resumed).finished);
+  expect_same_weights("run", "unbroken");
+}
+
+TEST_F(PipelineRun, RecomputeChangesNothing) {
+  run(on(1, 1), "plain");
+  for (const std::string recompute : {"always", "except_last"}) {
+    recipe_.parallel.recompute = recompute;
+    run(on(1, 2), recompute);
+    expect_same_weights(recompute, "plain");
+  }
+  recipe_.parallel.recompute = "always";
+  run(on(1, 1), "one");
+  expect_same_weights("one", "plain");
+}
+
+TEST_F(PipelineRun, WhatDoesNotFitIsSaidBeforeAnythingIsWritten) {
+  const auto message = [&](const Recipe& recipe) {
+    const std::string text = error_of([&] { run(recipe, "refused"); });
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused"));
+    return text;
+  };
+  Recipe recipe = on(1, 9);
+  EXPECT_NE(message(recipe).find("can't fill 9 stages"), std::string::npos) << message(recipe);
+  recipe = on(2, 1, "gpipe");
+  EXPECT_NE(message(recipe).find("parallel.schedule means nothing without a pipeline"), std::string::npos);
+  recipe = on(1, 2, "gpip");
+  EXPECT_NE(message(recipe).find("gpipe"), std::string::npos) << message(recipe);
+  recipe = on(1, 2, "pipedream");
+  EXPECT_NE(message(recipe).find("asynchronous"), std::string::npos) << message(recipe);
+  recipe = on(1, 2);
+  recipe.parallel.cuts = {"nothing"};
+  EXPECT_NE(message(recipe).find("nothing"), std::string::npos) << message(recipe);
+  recipe.parallel.cuts = {"hidden1", "hidden2"};
+  EXPECT_FALSE(message(recipe).empty());
+}
+
+}  // namespace
+}  // namespace troika
