@@ -54,9 +54,9 @@ TEST(PartitionTable, ShowsTheArithmetic) {
             "  sum  7 layers                   78.25  100.0 %  85.0 MB                8.0 MB\n"
             "pace: stage 1, 37.75 ms x 3 stages / 78.25 ms = 1.45 (1: all stages equal)\n");
   EXPECT_EQ(partition_table({{"", 1'234'567.0}}, {0}, "parameters"),
-            "stage  layers   parameters    share  memory  held per micro-batch\n"
-            "    0  \"\"        1,234,567  100.0 %     0 B                   0 B\n"
-            "  sum  1 layer   1,234,567  100.0 %     0 B                   0 B\n"
+            "stage  layers   parameters    share  memory\n"
+            "    0  \"\"        1,234,567  100.0 %     0 B\n"
+            "  sum  1 layer   1,234,567  100.0 %     0 B\n"
             "pace: stage 0, 1,234,567 parameters x 1 stage / 1,234,567 parameters = 1.00 (1: all stages "
             "equal)\n");
   const std::string idle = partition_table({{"a"}, {"b"}}, {0, 1}, "s");

@@ -260,6 +260,8 @@ TEST_F(RecipeTest, BadSettings) {
   EXPECT_EQ(message(kGood, {"data.target=delay"}),
             "--set data.target=delay: delay is not a TOML value; text needs quotes of its own: --set "
             "'data.target=\"delay\"'");
+  EXPECT_EQ(message(kGood, {R"(data.split={by="tim"})"}).substr(0, 52),
+            R"(--set data.split={by="tim"}: data.split.by is "tim",)");
   EXPECT_EQ(message(kGood, {"train.steps=5\nbatch=3"}), "--set train.steps=5\nbatch=3: expected one value");
 }
 

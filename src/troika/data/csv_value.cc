@@ -1,6 +1,7 @@
 #include "troika/data/csv_value.h"
 
 #include <fmt/format.h>
+#include <chrono>
 
 #include <array>
 #include <charconv>
@@ -204,25 +205,14 @@ bool read_timestamp(std::string_view text, int64_t& nanoseconds) {
 }
 
 std::string timestamp_text(int64_t nanoseconds) {
-  constexpr int64_t kSecond = 1'000'000'000, kDay = 86400 * kSecond;
-  int64_t days = nanoseconds / kDay, rest = nanoseconds % kDay;
-  if (rest < 0) {
-    rest += kDay;
-    --days;
-  }
-  const int64_t shifted = days + 719468;
-  const int64_t era = (shifted >= 0 ? shifted : shifted - 146096) / 146097;
-  const int64_t day_of_era = shifted - era * 146097;
-  const int64_t year_of_era =
-      (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
-  const int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-  const int64_t month_index = (5 * day_of_year + 2) / 153;
-  const int64_t day = day_of_year - (153 * month_index + 2) / 5 + 1;
-  const int64_t month = month_index < 10 ? month_index + 3 : month_index - 9;
-  const int64_t year = year_of_era + era * 400 + (month <= 2 ? 1 : 0);
-  const int64_t seconds = rest / kSecond;
-  std::string text = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", year, month, day, seconds / 3600,
-                                 seconds / 60 % 60, seconds % 60);
+  constexpr int64_t kSecond = 1'000'000'000;
+  const std::chrono::nanoseconds time(nanoseconds);
+  const auto days = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date{std::chrono::sys_days(days)};
+  const int64_t rest = (time - days).count(), seconds = rest / kSecond;
+  std::string text = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", static_cast<int>(date.year()),
+                                 static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                                 seconds / 3600, seconds / 60 % 60, seconds % 60);
   if (rest % kSecond != 0) {
     text += fmt::format(".{:09}", rest % kSecond);
     while (text.back() == '0') text.pop_back();

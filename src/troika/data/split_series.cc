@@ -8,6 +8,7 @@
 #include "troika/base/error.h"
 #include "troika/base/random.h"
 #include "troika/base/text.h"
+#include "troika/data/csv_value.h"
 #include "troika/data/split_values.h"
 
 namespace troika {
@@ -85,7 +86,7 @@ std::string SeriesColumns::value_text(size_t column, std::string_view key, bool&
     case ColumnType::category:
       return columns_[column]->categories.at(static_cast<size_t>(value));
     case ColumnType::timestamp:
-      return iso_time(value);
+      return timestamp_text(value);
   }
   return "";
 }

@@ -130,12 +130,4 @@ std::string iso_date(int64_t nanoseconds) {
                      static_cast<unsigned>(date.day()));
 }
 
-std::string iso_time(int64_t nanoseconds) {
-  const int64_t in_day = (nanoseconds % kDay + kDay) % kDay;
-  const int64_t seconds = in_day / 1'000'000'000;
-  const int64_t fraction = in_day % 1'000'000'000;
-  return fmt::format("{}T{:02}:{:02}:{:02}{}Z", iso_date(nanoseconds), seconds / 3600, seconds / 60 % 60,
-                     seconds % 60, fraction == 0 ? "" : fmt::format(".{:09}", fraction));
-}
-
 }  // namespace troika

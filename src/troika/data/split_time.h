@@ -27,8 +27,7 @@ std::optional<TimeCuts> cut_times(std::vector<int64_t>& times, double validation
 /// The UTC day's first nanosecond.
 int64_t day_of(int64_t nanoseconds);
 
-/// "2013-10-19", and "2013-10-19T13:05:00Z" with nanoseconds only where there are some.
+/// "2013-10-19".
 std::string iso_date(int64_t nanoseconds);
-std::string iso_time(int64_t nanoseconds);
 
 }  // namespace troika

@@ -5,6 +5,7 @@
 #include "troika/base/error.h"
 #include "troika/base/random.h"
 #include "troika/base/text.h"
+#include "troika/data/csv_value.h"
 
 namespace troika {
 namespace {
@@ -62,7 +63,7 @@ const Column& time_column(const Dataset& dataset, const std::string& name, const
 }
 
 std::string time_text(const Column& column, int64_t time) {
-  return column.type == ColumnType::timestamp ? iso_time(time) : fmt::to_string(time);
+  return column.type == ColumnType::timestamp ? timestamp_text(time) : fmt::to_string(time);
 }
 
 ChosenCuts choose_cuts(const Dataset& dataset, const Column& column, const RowSet& usable,

@@ -41,7 +41,8 @@ std::vector<int64_t> cuts_by_name(const std::vector<std::string>& layers,
                                   const std::vector<std::string>& cuts);
 
 /// The table for people: each stage with its layers, work (in `unit`) and its share, memory, and what a
-/// micro-batch holds; the sums; and the pace, largest work x stages / sum, which is 1 where all are equal.
+/// micro-batch holds, if that is known; the sums; and the pace, largest work x stages / sum, which is 1 where
+/// all are equal.
 std::string partition_table(const std::vector<LayerCost>& layers, const std::vector<int64_t>& starts,
                             const std::string& unit);
 

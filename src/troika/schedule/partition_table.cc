@@ -68,11 +68,19 @@ std::string partition_table(const std::vector<LayerCost>& layers, const std::vec
   }
   TROIKA_ASSERT(!rows.empty(), "no stages");
   const auto largest = std::ranges::max_element(rows, {}, &Row::work);
-  Table table({"stage", "layers", unit, "share", "memory", "held per micro-batch"},
-              {true, false, true, true, true, true});
+  std::vector<std::string> head = {"stage", "layers", unit, "share", "memory"};
+  std::vector<bool> right = {true, false, true, true, true};
+  const bool knows_held = sum.held_bytes > 0;
+  if (knows_held) {
+    head.push_back("held per micro-batch");
+    right.push_back(true);
+  }
+  Table table(head, right);
   const auto add = [&](const Row& row) {
-    table.add({row.stage, row.layers, number_text(row.work), percent(row.work, sum.work),
-               human_bytes(row.bytes), human_bytes(row.held_bytes)});
+    std::vector<std::string> cells = {row.stage, row.layers, number_text(row.work),
+                                      percent(row.work, sum.work), human_bytes(row.bytes)};
+    if (knows_held) cells.push_back(human_bytes(row.held_bytes));
+    table.add(cells);
   };
   for (const Row& row : rows) add(row);
   add(sum);

@@ -62,8 +62,12 @@ void RecipeSource::erase(const std::string& section, const std::string& key) {
 }
 
 std::string RecipeSource::where(const std::string& key, const toml::node* node) const {
-  const auto setting = settings_.find(key);
-  if (setting != settings_.end()) return "--set " + setting->second;
+  // A setting may hold the whole table that the key is in.
+  for (std::string set = key;; set.resize(set.rfind('.'))) {
+    const auto setting = settings_.find(set);
+    if (setting != settings_.end()) return "--set " + setting->second;
+    if (set.find('.') == std::string::npos) break;
+  }
   if (node == nullptr || node->source().begin.line == 0) return file_;
   return fmt::format("{}:{}", file_, node->source().begin.line);
 }

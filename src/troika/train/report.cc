@@ -82,9 +82,9 @@ std::string report_text(const TrainReport& report) {
   if (report.predicted_bubble_rate) {
     text += fmt::format("pipeline {}: bubble {:.1f} % with even stages{}\n", report.schedule,
                         100 * *report.predicted_bubble_rate,
-                        report.measured_bubble_rate
-                            ? fmt::format(", {:.1f} % measured in one step", 100 * *report.measured_bubble_rate)
-                            : "");
+                        report.measured_bubble_rate ? fmt::format(", {:.1f} % measured in one step",
+                                                                  100 * *report.measured_bubble_rate)
+                                                    : "");
   }
   text += metrics_text({report.validation, report.test, report.baselines, report.seconds_between_rows});
   text += report.finished ? fmt::format("run: {}\n", report.run_dir.string())
