@@ -48,13 +48,16 @@ std::vector<Layer> chain(bool dropout, bool skips) {
   layers.push_back(layer<torch::nn::LinearImpl>("in", kFeatures, kWidth));
   layers.push_back(skips ? layer<ForkImpl>("fork").put("early")
                          : layer<torch::nn::LinearImpl>("one", kWidth, kWidth));
-  layers.push_back(layer<torch::nn::LinearImpl>("two", kWidth, kWidth));
+  layers.push_back(skips ? layer<JoinImpl>("near").get("early")
+                         : layer<torch::nn::LinearImpl>("two", kWidth, kWidth));
   layers.push_back(dropout ? layer<torch::nn::DropoutImpl>("drop", half())
                            : layer<torch::nn::TanhImpl>("tanh"));
   layers.push_back(layer<torch::nn::LayerNormImpl>("norm", torch::nn::LayerNormOptions({kWidth})));
   layers.push_back(skips ? layer<JoinImpl>("join").get("early")
                          : layer<torch::nn::LinearImpl>("five", kWidth, kWidth));
-  layers.push_back(layer<torch::nn::LinearImpl>("six", kWidth, kWidth));
+  // What the fork put is read three times, in three stages where there are enough: sums have an order.
+  layers.push_back(skips ? layer<JoinImpl>("again").get("early")
+                         : layer<torch::nn::LinearImpl>("six", kWidth, kWidth));
   layers.push_back(layer<torch::nn::LinearImpl>("out", kWidth, 1));
   return layers;
 }

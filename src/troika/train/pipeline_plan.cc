@@ -51,14 +51,21 @@ Schedule make(const ParallelRecipe& parallel) {
 
 std::vector<int64_t> cut(const Recipe& recipe, const std::vector<Layer>& layers, int stages) {
   const ParallelRecipe& parallel = recipe.parallel;
+  const int lanes = parallel.mesh->pipeline;
+  if (stages > lanes && static_cast<int64_t>(layers.size()) < stages) {
+    fail_usage(
+        "{} layers can't fill {} stages ({} lanes x {} of schedule {}): take fewer lanes, a schedule with "
+        "one "
+        "stage on each lane, or a model with more layers",
+        layers.size(), stages, lanes, stages / lanes, schedule_name(parallel));
+  }
   if (parallel.cuts.empty()) return partition(layer_costs(layers, recipe), {.stages = stages}).starts;
   std::vector<std::string> names;
   for (const Layer& layer : layers) names.push_back(layer.name);
   std::vector<int64_t> starts = cuts_by_name(names, parallel.cuts);
   if (static_cast<int>(starts.size()) != stages) {
     fail_usage("parallel.cuts names {} layers, which makes {} stages; the schedule has {} ({} lanes x {})",
-               parallel.cuts.size(), starts.size(), stages, parallel.mesh->pipeline,
-               stages / parallel.mesh->pipeline);
+               parallel.cuts.size(), starts.size(), stages, lanes, stages / lanes);
   }
   return starts;
 }
