@@ -79,6 +79,25 @@ TEST_F(PipelineRun, EverySchedulesResultIsThatOfOneRank) {
   }
 }
 
+TEST_F(PipelineRun, EveryModelsResultIsThatOfOneRank) {
+  recipe_.data.time = "when";
+  recipe_.data.window = 6;
+  recipe_.data.split.by = "time";
+  recipe_.model.layers = 3;
+  recipe_.train.batch = 60;  // uneven over micro-batches
+  for (const std::string type : {"lstm", "gru", "tcn", "transformer", "cnn"}) {
+    recipe_.model.type = type;
+    recipe_.model.heads = type == "transformer" ? 2 : 0;
+    recipe_.train.batch_norm_group = type == "cnn" ? 8 : 0;
+    run(on(1, 1), type + "-one");
+    for (const std::string schedule : {"1f1b", "zb-h1"}) {
+      run(on(1, 2, schedule), type + schedule);
+      expect_same_weights(type + schedule, type + "-one");
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST_F(PipelineRun, DataTimesPipelineEqualsDataAlone) {
   recipe_.train.clip_norm = 0.1;
   run(on(2, 1), "data");
