@@ -240,5 +240,41 @@ TEST(PipelineMesh, DataTimesPipelineWithClippingAndRecompute) {
   }
 }
 
+/// One parameter used by three layers, another by two; with three stages the middle one owns one and uses the
+/// other.
+std::vector<Layer> tied_chain() {
+  const auto square = [](const char* name) { return layer<torch::nn::LinearImpl>(name, kWidth, kWidth); };
+  std::vector<Layer> layers;
+  layers.push_back(layer<torch::nn::LinearImpl>("in", kFeatures, kWidth));
+  layers.push_back(square("a"));
+  layers.push_back(layer<torch::nn::TanhImpl>("tanh"));
+  layers.push_back(square("b").tie("weight", "a", "weight"));
+  layers.push_back(square("d"));
+  layers.push_back(square("c").tie("weight", "a", "weight").tie("bias", "a", "bias"));
+  layers.push_back(square("e").tie("weight", "d", "weight"));
+  layers.push_back(layer<torch::nn::LinearImpl>("out", kWidth, 1));
+  return layers;
+}
+
+TEST(PipelineTies, ATiedParameterIsOneWhereverItsUsesAre) {
+  at::set_num_threads(1);
+  for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v"}) {
+    for (const int lanes : {1, 2, 3, 4}) {
+      for (const int data : {1, 2}) {
+        for (const WeightPlacement placement : {WeightPlacement::shared, WeightPlacement::replicated}) {
+          Case c{schedule, lanes, 3, data, 11, {}, {}};
+          c.layers = tied_chain();
+          c.options.weights = placement;
+          c.options.bucket_bytes = 64;
+          c.options.clip_norm = lanes % 2 == 0 ? 0.05 : 0;
+          c.options.optimizer.kind = Optimizer::Kind::adamw;
+          check(c);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace troika::test

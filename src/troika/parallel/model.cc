@@ -33,10 +33,6 @@ void seed_default_generator(uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-std::string full_name(const std::string& layer, const std::string& name) {
-  return layer.empty() ? name : layer + "." + name;
-}
-
 /// Two models must not train one module. Call it under the lock.
 void refuse_module_in_use(const std::shared_ptr<torch::nn::Module>& module, const std::string& layer) {
   static std::vector<std::weak_ptr<torch::nn::Module>> in_use;

@@ -12,9 +12,10 @@
 #include "troika/comm/mesh_communicators.h"
 #include "troika/parallel/bf16.h"
 #include "troika/parallel/executor.h"
+#include "troika/parallel/lane_schedule.h"
 #include "troika/parallel/named_gather.h"
+#include "troika/parallel/tied_stages.h"
 #include "troika/parallel/trained_stage.h"
-#include "troika/schedule/catalogue.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/validate.h"
 
@@ -27,16 +28,6 @@ Mesh whole_mesh(const ReplicaOptions& options, int ranks) {
   require_ranks(mesh, ranks);
   if (mesh.tensor != 1) fail_usage("mesh {}: tensor parallelism is not in this version", to_string(mesh));
   return mesh;
-}
-
-// What an executor runs. With clipping no weight is written before the norm over all stages is known.
-Schedule lowered(const Schedule& passes, bool clips) {
-  Schedule schedule = with_updates(with_reductions(with_messages(passes)));
-  return clips ? with_updates_last(schedule) : schedule;
-}
-
-Schedule one_lane(int micro_batches, bool clips) {
-  return lowered(make_schedule("1f1b", {.lanes = 1, .micro_batches = micro_batches}), clips);
 }
 
 }  // namespace
@@ -53,6 +44,7 @@ struct Replica::State {
   Wiring wiring;
   std::map<int, std::unique_ptr<TrainedStage>> stages;  // of this lane, by number
   Schedule schedule;                                    // for as many micro-batches as there were last
+  std::optional<TiedStages> ties;                       // across stages
   std::vector<NamedTensor> parameters, others;          // of all stages of this lane
   // Of all stages of the model: tensors, and numbers in them.
   std::vector<int64_t> parameters_of_stage, weights_of_stage;
@@ -99,7 +91,7 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
   wiring = wire(layers, starts);
   if (options.pipeline) {
     schedule.edges = wiring.edges;
-    schedule = lowered(schedule, options.clip_norm > 0);
+    schedule = with_all_actions(schedule, options.clip_norm > 0);
   }
   if (is_pipelined()) {
     axes.emplace(split(communicator, mesh));
@@ -107,13 +99,19 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
   }
   for (const StageWiring& stage : wiring.stages) {
     if (schedule.lane_of(stage.stage) != lane) continue;
-    auto trained = std::make_unique<TrainedStage>(data(), layers_of(layers, stage), stage, options, c.size(),
-                                                  schedule.is_recomputed(stage.stage));
+    auto trained =
+        std::make_unique<TrainedStage>(data(), layers_of(layers, stage), stage, options, c.size(),
+                                       schedule.is_recomputed(stage.stage), has_ties(wiring, stage));
     parameters.insert(parameters.end(), trained->parameters().begin(), trained->parameters().end());
     others.insert(others.end(), trained->model().others().begin(), trained->model().others().end());
     stages.emplace(stage.stage, std::move(trained));
   }
   count_parameters();
+  std::map<int, Model*> models;
+  for (auto& [number, stage] : stages) models[number] = &stage->model();
+  ties.emplace(layers, wiring, schedule, lane, link.get(), std::move(models));
+  if (ties->any()) schedule = ties->with_ties_last(schedule);
+  ties->publish(0);
   // Factories draw from the generator that the first forwards are watched for.
   if (communicator.size() > 1) communicator.barrier();
 }
@@ -246,7 +244,11 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
   bool finite = true;
   std::map<int, std::vector<at::Tensor>> means;
   LaneWork work = s.lane_work();
-  work.reduce_gradients = [&](int stage) { s.stages.at(stage)->reduce(probe.mean_gradients != nullptr); };
+  work.reduce_gradients = [&](int stage) {
+    s.stages.at(stage)->model().add_tied_gradients();
+    s.ties->exchange_gradients(stage, s.steps + 1);
+    s.stages.at(stage)->reduce(probe.mean_gradients != nullptr);
+  };
   work.optimizer_step = [&](int stage) {
     TrainedStage& mine = *s.stages.at(stage);
     if (mine.totals().first_bad_rank >= 0 || mine.totals().weight == 0) return;
@@ -281,6 +283,7 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
         "Go on from a checkpoint before this step, with a smaller learning rate",
         s.steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
   }
+  s.ties->publish(s.steps);
   result.loss = totals.loss_sum / totals.weight;
   result.weight = totals.weight;
   for (auto& [number, stage] : s.stages) {
@@ -384,6 +387,7 @@ void Replica::load_state(const std::vector<NamedTensor>& given, int64_t steps_do
   check_state(expected, s.is_pipelined() ? gather_names(s.lanes(), expected) : names_of(expected), given);
   for (auto& [number, stage] : s.stages) stage->load(given);
   s.steps = steps_done;
+  s.ties->publish(steps_done);
 }
 
 }  // namespace troika

@@ -26,9 +26,10 @@ void refuse_instance_norm(const std::string& layer, size_t pieces) {
 }  // namespace
 
 TrainedStage::TrainedStage(Communicator& data, const std::vector<Layer>& layers, const StageWiring& wiring,
-                           const ReplicaOptions& options, int ranks, bool recomputed)
+                           const ReplicaOptions& options, int ranks, bool recomputed, bool has_ties)
     : data_(data),
       options_(options),
+      has_ties_(has_ties),
       placed_(place(data, layers, options, border_of(wiring))),
       parameters_(views_of(sync().buffers().weights, sync().buffers().layout)),
       optimizer_steps_(parameters_.size(), 0),
@@ -36,14 +37,6 @@ TrainedStage::TrainedStage(Communicator& data, const std::vector<Layer>& layers,
       instance_norm_(first_tracking_instance_norm(model())),
       stage_(*placed_.model, wiring, setting(ranks, recomputed)) {
   model().share_ties();  // the owners' numbers have moved
-  for (const TiedUse& use : model().tied()) {
-    if (std::ranges::find(parameters_, use.owner, &NamedTensor::name) != parameters_.end()) continue;
-    fail_usage(
-        "parameter \"{}\" is tied to \"{}\", which is in another stage of the pipeline: cut the model so "
-        "that "
-        "both are in one stage",
-        use.name, use.owner);
-  }
   refuse_instance_norm(instance_norm_, static_cast<size_t>(data.size()));
   if (data.size() > 1 && !batch_norm_.empty() && options.batch_norm_group == 0) {
     fail_usage(
@@ -59,7 +52,7 @@ StageSetting TrainedStage::setting(int ranks, bool recomputed) {
   setting.weights.version = [this] { return sync().weight_version(); };
   setting.weights.before_last_backward = [this] {
     // A tied parameter's gradient is only whole when its uses' have been added.
-    if (model().tied().empty()) sync().begin_last_backward();
+    if (!has_ties_) sync().begin_last_backward();
   };
   return setting;
 }
@@ -74,7 +67,6 @@ void TrainedStage::begin_step(int64_t step, std::span<const Batch> pieces, const
 }
 
 void TrainedStage::reduce(bool wants_mean) {
-  model().add_tied_gradients();
   StepNumbers mine;
   mine.loss_sum = stage_.loss_sum();
   mine.weight = stage_.weight();

@@ -13,10 +13,11 @@ namespace troika {
 
 class TrainedStage {
  public:
-  /// `layers` are those of the stage; `ranks` of the whole run. `wiring` outlives it. Throws UsageError
+  /// `layers` are those of the stage; `ranks` of the whole run. With ties a gradient is only whole when those
+  /// of all uses have been added, so none is passed on before reduce. `wiring` outlives it. Throws UsageError
   /// naming a layer that can't be trained exactly on so many ranks.
   TrainedStage(Communicator& data, const std::vector<Layer>& layers, const StageWiring& wiring,
-               const ReplicaOptions& options, int ranks, bool recomputed);
+               const ReplicaOptions& options, int ranks, bool recomputed, bool has_ties);
 
   Stage& stage() { return stage_; }
   Model& model() { return *placed_.model; }
@@ -56,6 +57,7 @@ class TrainedStage {
 
   Communicator& data_;
   ReplicaOptions options_;
+  bool has_ties_;
   PlacedModel placed_;
   std::vector<NamedTensor> parameters_;
   std::vector<int64_t> optimizer_steps_;    // by parameter: a step that leaves it out doesn't count

@@ -187,4 +187,8 @@ std::vector<Layer> layers_of(const std::vector<Layer>& layers, const StageWiring
   return {layers.begin() + stage.layers.begin, layers.begin() + stage.layers.end};
 }
 
+std::string full_name(const std::string& layer, const std::string& parameter) {
+  return layer.empty() ? parameter : layer + "." + parameter;
+}
+
 }  // namespace troika

@@ -54,6 +54,9 @@ Wiring wire(const std::vector<Layer>& layers, const std::vector<int64_t>& starts
 /// have is left to wire().
 void check_layers(const std::vector<Layer>& layers, const Border& border = {});
 
+/// "<layer>.<parameter>", or "<parameter>" for a layer whose name is empty.
+std::string full_name(const std::string& layer, const std::string& parameter);
+
 /// The layers of one stage.
 std::vector<Layer> layers_of(const std::vector<Layer>& layers, const StageWiring& stage);
 
