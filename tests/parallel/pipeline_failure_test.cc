@@ -7,6 +7,7 @@
 #include "support/error_of.h"
 #include "support/small_models.h"
 #include "troika/comm/rank_group.h"
+#include "troika/parallel/stage.h"
 #include "troika/schedule/catalogue.h"
 
 namespace troika::test {
@@ -90,6 +91,24 @@ TEST(PipelineFailure, ABadGradientIsNamedWithClipping) {
   const std::string text =
       error_in_training(layers_with(1 << 20, [](const at::Tensor& in) { return in; }), "1f1b", 1, 1, loss);
   EXPECT_TRUE(has(text, "gradient of parameter \"in.weight\"")) << text;
+}
+
+TEST(PipelineFailure, WeightsWrittenBetweenForwardAndBackwardAreSeen) {
+  const std::vector<Layer> layers = mlp().layers;
+  const Wiring wiring = wire(layers, {0});
+  Model model(layers, 1);
+  int64_t version = 0;
+  StageSetting setting;
+  setting.weights.version = [&version] { return version; };
+  Stage stage(model, wiring.stages[0], setting);
+  const std::vector<Batch> pieces = {rows({0, 4}), rows({4, 8})};
+  const Loss loss = squared_error;
+  stage.begin_step(1, pieces, loss);
+  stage.forward(0);
+  stage.forward(1);
+  stage.backward(0);
+  ++version;
+  EXPECT_DEATH(stage.backward(1), "weights were written between a forward and its backward");
 }
 
 TEST(PipelineFailure, AScheduleOrCutThatDoesNotFitIsRefused) {

@@ -1,5 +1,7 @@
 #include "parallel/split_backward_zoo.h"
 
+#include <torch/torch.h>
+
 #include <stdexcept>
 
 namespace troika::test {

@@ -2,7 +2,8 @@
 // go wrong. Threading: none.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <functional>
 #include <map>
@@ -11,7 +12,7 @@
 
 namespace troika::test {
 
-using Tensors = std::vector<torch::Tensor>;
+using Tensors = std::vector<at::Tensor>;
 using Shapes = std::vector<std::vector<int64_t>>;
 
 /// A part of a model, its parameters and the shapes of what it receives.
@@ -30,7 +31,7 @@ struct ZooEntry {
 };
 
 /// A leaf of the default type.
-torch::Tensor weight(const std::vector<int64_t>& shape);
+at::Tensor weight(const std::vector<int64_t>& shape);
 
 /// From tensors and a function of inputs and parameters.
 Part part_of(Tensors parameters, Shapes inputs,
@@ -52,8 +53,8 @@ Part chain_of(Module module, std::vector<int64_t> input) {
 
 /// A user's function: one node, whose backward gives everything in one go.
 struct Scale : torch::autograd::Function<Scale> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               const torch::Tensor& w);
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& w);
   static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
   static int calls;
   static bool fails;

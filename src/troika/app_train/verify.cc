@@ -10,7 +10,6 @@
 #include "troika/base/error.h"
 #include "troika/base/progress.h"
 #include "troika/base/request.h"
-#include "troika/train/pipeline_plan.h"
 #include "troika/train/rate_schedule.h"
 
 namespace troika {
@@ -69,9 +68,9 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
   json["max_abs_diff"] = result.max_abs_diff;
   json["max_rel_diff"] = result.max_rel_diff;
   json["tolerance"] = result.tolerance;
-  const Mesh& mesh = *work.recipe.parallel.mesh;
+  const Mesh& mesh = work.mesh();
   json["mesh"] = {{"data", mesh.data}, {"pipeline", mesh.pipeline}, {"tensor", mesh.tensor}};
-  json["schedule"] = work.pipeline ? schedule_name(work.recipe.parallel) : "none";
+  json["schedule"] = work.schedule();
   json["micro_batches"] = verified.micro_batches;
   json["weights"] = work.recipe.parallel.weights;
   json["precision"] = name_of(precision);
@@ -101,12 +100,11 @@ std::string to_text(const VerifyResult& result, const Workload& work, const Veri
       "  against one thread that computes the same pieces, {}: {}\n"
       "  compared: {} losses, {} gradients, {} weights, {} buffers\n",
       result.equal && result.bitwise ? "equal" : "NOT EQUAL", to_string(work.mesh()),
-      work.pipeline ? fmt::format(", schedule {}", schedule_name(work.recipe.parallel)) : "",
-      work.recipe.parallel.weights, verified.micro_batches, verified.micro_batches == 1 ? "" : "es",
-      verified.steps, name_of(precision), result.equal ? "equal" : "not equal", result.max_rel_diff,
-      result.tolerance, precision_of(verified.options),
-      result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses, result.gradients,
-      result.weights, result.buffers);
+      work.pipeline ? fmt::format(", schedule {}", work.schedule()) : "", work.recipe.parallel.weights,
+      verified.micro_batches, verified.micro_batches == 1 ? "" : "es", verified.steps, name_of(precision),
+      result.equal ? "equal" : "not equal", result.max_rel_diff, result.tolerance,
+      precision_of(verified.options), result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses,
+      result.gradients, result.weights, result.buffers);
   if (const auto& first = result.first_difference) {
     text += fmt::format("  first difference: step {}, {} {}: {:.6g} times the serial one; likely cause: {}\n",
                         first->step, first->what, first->parameter, first->factor, first->likely_cause);

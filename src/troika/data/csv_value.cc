@@ -1,10 +1,10 @@
 #include "troika/data/csv_value.h"
 
 #include <fmt/format.h>
-#include <chrono>
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>

@@ -31,9 +31,9 @@ struct SpanLog {
   Clock::time_point from;
 };
 
-/// `schedule` must be valid, with messages stated if it has more than one lane. Data is there: loads do
-/// nothing. Throws what the model throws as Error "stage 2, forward, micro-batch 1: <cause>" if there is more
-/// than one stage.
+/// `schedule` must be valid, with messages stated if it has more than one lane. Data is there: loads are
+/// left out. Throws what the model throws as Error "stage 2, forward, micro-batch 1: <cause>" if there is
+/// more than one stage.
 void execute(const Schedule& schedule, int lane, int64_t step, const LaneWork& work, const SpanLog& log = {});
 
 }  // namespace troika

@@ -1,21 +1,19 @@
 #include "troika/parallel/replica.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <array>
+#include <limits>
 #include <map>
 
 #include "troika/base/error.h"
 #include "troika/comm/mesh_communicators.h"
-#include "troika/parallel/bf16.h"
 #include "troika/parallel/executor.h"
-#include "troika/parallel/lane_schedule.h"
 #include "troika/parallel/named_gather.h"
 #include "troika/parallel/tied_stages.h"
 #include "troika/parallel/trained_stage.h"
+#include "troika/schedule/catalogue.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/validate.h"
 
@@ -28,6 +26,17 @@ Mesh whole_mesh(const ReplicaOptions& options, int ranks) {
   require_ranks(mesh, ranks);
   if (mesh.tensor != 1) fail_usage("mesh {}: tensor parallelism is not in this version", to_string(mesh));
   return mesh;
+}
+
+// With clipping no weight is written before the norm over all stages is known.
+Schedule runnable(const Schedule& passes, bool clips) {
+  const Schedule schedule = whole_step(passes);
+  return clips ? with_updates_last(schedule) : schedule;
+}
+
+// Data parallelism alone: each micro-batch's forward and backward in turn.
+Schedule one_lane(int micro_batches) {
+  return make_schedule("1f1b", {.lanes = 1, .micro_batches = micro_batches});
 }
 
 }  // namespace
@@ -44,6 +53,7 @@ struct Replica::State {
   Wiring wiring;
   std::map<int, std::unique_ptr<TrainedStage>> stages;  // of this lane, by number
   Schedule schedule;                                    // for as many micro-batches as there were last
+  Schedule forwards;                                    // of an evaluation in several stages
   std::optional<TiedStages> ties;                       // across stages
   std::vector<NamedTensor> parameters, others;          // of all stages of this lane
   // Of all stages of the model: tensors, and numbers in them.
@@ -57,10 +67,12 @@ struct Replica::State {
   void use_schedule_for(size_t pieces);
   void count_parameters();
   LaneWork lane_work();
-  [[noreturn]] void fail_for_loss(int bad_rank, std::span<const Batch> pieces);
+  std::string from_lane_of(int64_t stage, const std::string& text);
+  void discard();
+  [[noreturn]] void fail_for_loss(int bad_rank);
   double scale_of_clipping(double& grad_norm);
   [[noreturn]] void fail_for_gradient(int64_t parameter);
-  Tensors evaluate_in_pipeline(const Tensors& inputs);
+  Tensors evaluate_in_stages(const Tensors& inputs);
   const Totals& totals() const { return stages.begin()->second->totals(); }
 };
 
@@ -77,7 +89,7 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
   } else if (is_pipelined()) {
     fail_usage("mesh {} has {} lanes but there is no schedule for them", to_string(mesh), mesh.pipeline);
   } else {
-    schedule = one_lane(1, options.clip_norm > 0);
+    schedule = one_lane(1);
   }
   if (schedule.num_lanes() != mesh.pipeline || schedule.num_stages() != static_cast<int>(starts.size())) {
     fail_usage("a schedule of {} lanes and {} stages doesn't fit mesh {} and a model cut into {}",
@@ -89,10 +101,9 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
         "asynchronous schedules are not in this version: take one whose updates come at the end of a step");
   }
   wiring = wire(layers, starts);
-  if (options.pipeline) {
-    schedule.edges = wiring.edges;
-    schedule = with_all_actions(schedule, options.clip_norm > 0);
-  }
+  schedule.edges = wiring.edges;
+  forwards = with_messages(forward_only(schedule));
+  schedule = runnable(schedule, options.clip_norm > 0);
   if (is_pipelined()) {
     axes.emplace(split(communicator, mesh));
     link = std::make_unique<TensorLink>(lanes());
@@ -107,9 +118,9 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
     stages.emplace(stage.stage, std::move(trained));
   }
   count_parameters();
-  std::map<int, Model*> models;
+  std::map<int, const Model*> models;
   for (auto& [number, stage] : stages) models[number] = &stage->model();
-  ties.emplace(layers, wiring, schedule, lane, link.get(), std::move(models));
+  ties.emplace(layers, wiring, models, schedule.lane_of_stage, link.get());
   if (ties->any()) schedule = ties->with_ties_last(schedule);
   ties->publish(0);
   // Factories draw from the generator that the first forwards are watched for.
@@ -117,16 +128,18 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
 }
 
 void Replica::State::count_parameters() {
-  for (std::vector<int64_t>* const counts : {&parameters_of_stage, &weights_of_stage}) {
-    counts->assign(wiring.stages.size(), 0);
-    for (const auto& [number, stage] : stages) {
-      int64_t& count = (*counts)[static_cast<size_t>(number)];
-      for (const NamedTensor& p : stage->parameters())
-        count += counts == &weights_of_stage ? p.tensor.numel() : 1;
+  parameters_of_stage.assign(wiring.stages.size(), 0);
+  weights_of_stage = parameters_of_stage;
+  for (const auto& [number, stage] : stages) {
+    for (const NamedTensor& p : stage->parameters()) {
+      parameters_of_stage[static_cast<size_t>(number)] += 1;
+      weights_of_stage[static_cast<size_t>(number)] += p.tensor.numel();
     }
-    if (is_pipelined()) {
-      lanes().all_reduce_sum({counts->data(), static_cast<int64_t>(counts->size()), ElementType::int64});
-    }
+  }
+  if (is_pipelined()) {
+    const auto count = static_cast<int64_t>(wiring.stages.size());
+    lanes().all_reduce_sum({parameters_of_stage.data(), count, ElementType::int64});
+    lanes().all_reduce_sum({weights_of_stage.data(), count, ElementType::int64});
   }
   if (std::ranges::all_of(parameters_of_stage, [](int64_t count) { return count == 0; })) {
     fail_usage("the model has no parameter that requires grad: there is nothing to train");
@@ -140,14 +153,26 @@ void Replica::State::use_schedule_for(size_t pieces) {
     fail_usage("a step of {} pieces, but the schedule is for {} micro-batches", count,
                schedule.num_micro_batches);
   }
-  schedule = one_lane(count, options.clip_norm > 0);
+  schedule = runnable(one_lane(count), options.clip_norm > 0);
 }
 
-// The first bad rank looks for the place and tells the others, so that all say the same.
-void Replica::State::fail_for_loss(int bad_rank, std::span<const Batch> pieces) {
-  TROIKA_ASSERT(!pieces.empty(), "a bad loss of no piece");
-  constexpr int64_t kNothing = -1;
-  std::array<int64_t, 4> found = {kNothing, 0, 0, 0};  // stage, where, index, micro-batch
+// What the lane of `stage` says; on every rank.
+std::string Replica::State::from_lane_of(int64_t stage, const std::string& text) {
+  if (!is_pipelined()) return text;
+  return gather_texts(lanes(), text)[static_cast<size_t>(schedule.lane_of(static_cast<int>(stage)))];
+}
+
+void Replica::State::discard() {
+  for (auto& [number, stage] : stages) stage->discard();
+}
+
+// Each lane of the first bad rank looks for the place and tells the others, so that all say the same.
+void Replica::State::fail_for_loss(int bad_rank) {
+  constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
+  struct Found {
+    int64_t stage = kNowhere, where = 0, index = 0, micro_batch = 0;
+    Elements elements() { return {this, sizeof(Found) / sizeof(int64_t), ElementType::int64}; }
+  } found;
   if (data().rank() == bad_rank) {
     for (const auto& [number, stage] : stages) {
       const int micro_batch = stage->stage().bad_micro_batch().value_or(0);
@@ -157,30 +182,27 @@ void Replica::State::fail_for_loss(int bad_rank, std::span<const Batch> pieces) 
       break;
     }
   }
-  if (data().size() > 1) data().broadcast({found.data(), 4, ElementType::int64}, bad_rank);
+  if (data().size() > 1) data().broadcast(found.elements(), bad_rank);
   std::string place;
-  if (found[0] != kNothing) {
-    place = describe({static_cast<NonFinite::Where>(found[1]), found[2]},
-                     stages.at(static_cast<int>(found[0]))->model());
+  if (found.stage != kNowhere) {
+    const Model& model = stages.at(static_cast<int>(found.stage))->model();
+    place = describe({static_cast<NonFinite::Where>(found.where), found.index}, model);
   }
-  int64_t micro_batch = found[3];
+  // The first stage that has found something knows best; the later ones see what came of it.
+  std::vector<Found> of_lanes = {found};
   if (is_pipelined()) {
-    // The first stage that has found something knows best; others see what came of it.
-    const std::vector<std::string> places = gather_texts(
-        lanes(), found[0] == kNothing ? "" : fmt::format("{:06}:{}:{}", found[0], micro_batch, place));
-    std::string first;
-    for (const std::string& each : places) {
-      if (!each.empty() && (first.empty() || each < first)) first = each;
-    }
-    const size_t number = first.find(':') + 1, text = first.find(':', number) + 1;
-    micro_batch = std::stoll(first.substr(number));
-    place = first.substr(text);
+    of_lanes.resize(static_cast<size_t>(mesh.pipeline));
+    Elements all = of_lanes.front().elements();
+    all.count *= mesh.pipeline;
+    lanes().all_gather(found.elements(), all);
   }
-  for (auto& [number, stage] : stages) stage->discard();
+  const Found first = std::ranges::min(of_lanes, {}, &Found::stage);
+  place = from_lane_of(first.stage, place);
+  discard();
   fail(
       "step {}: the loss is not finite (rank {}, micro-batch {}); the first number that isn't is in {}. No "
       "weight was changed. Try a smaller learning rate, or look for such values in the data",
-      steps + 1, bad_rank, micro_batch, place);
+      steps + 1, bad_rank, first.micro_batch, place);
 }
 
 void Replica::State::fail_for_gradient(int64_t parameter) {
@@ -191,9 +213,8 @@ void Replica::State::fail_for_gradient(int64_t parameter) {
   if (const auto mine = stages.find(static_cast<int>(owner)); mine != stages.end()) {
     name = mine->second->parameters()[static_cast<size_t>(parameter - before)].name;
   }
-  if (is_pipelined())
-    name = gather_texts(lanes(), name)[static_cast<size_t>(schedule.lane_of(static_cast<int>(owner)))];
-  for (auto& [number, stage] : stages) stage->discard();
+  name = from_lane_of(static_cast<int64_t>(owner), name);
+  discard();
   fail(
       "step {}: the loss is finite but the gradient of parameter \"{}\" is not. No weight was changed. "
       "Try a smaller learning rate, or look for very large values in the data",
@@ -258,41 +279,31 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
   execute(s.schedule, s.lane, s.steps + 1, work, {probe.spans, s.communicator.rank(), probe.spans_from});
 
   const Totals& totals = s.totals();
-  if (totals.first_bad_rank >= 0) s.fail_for_loss(totals.first_bad_rank, pieces);
-  const auto collect = [&](auto gradient_of_stage) {
-    if (probe.mean_gradients == nullptr) return;
-    probe.mean_gradients->clear();
-    for (auto& [number, stage] : s.stages) gradient_of_stage(number, *stage);
-  };
+  if (totals.first_bad_rank >= 0) s.fail_for_loss(totals.first_bad_rank);
   if (totals.weight == 0) {
+    s.discard();
     for (auto& [number, stage] : s.stages) {
-      stage->discard();
-      result.waited_seconds += stage->take_waited();
+      for (const NamedTensor& p : stage->parameters()) means[number].push_back(at::zeros_like(p.tensor));
     }
-    collect([&](int, TrainedStage& stage) {
-      for (const NamedTensor& p : stage.parameters())
-        probe.mean_gradients->push_back(at::zeros_like(p.tensor));
-    });
-    return result;
+  } else {
+    ++s.steps;
+    if (!finite) {
+      const std::string name = first_non_finite_parameter(s.parameters);
+      fail(
+          "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
+          "Go on from a checkpoint before this step, with a smaller learning rate",
+          s.steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
+    }
+    s.ties->publish(s.steps);
+    result.loss = totals.loss_sum / totals.weight;
+    result.weight = totals.weight;
+    for (auto& [number, stage] : s.stages) stage->apply_statistics();
   }
-  ++s.steps;
-  if (!finite) {
-    const std::string name = first_non_finite_parameter(s.parameters);
-    fail(
-        "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
-        "Go on from a checkpoint before this step, with a smaller learning rate",
-        s.steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
+  for (auto& [number, stage] : s.stages) result.waited_seconds += stage->take_waited();
+  if (probe.mean_gradients != nullptr) {
+    probe.mean_gradients->clear();
+    for (auto& [number, mean] : means) std::ranges::move(mean, std::back_inserter(*probe.mean_gradients));
   }
-  s.ties->publish(s.steps);
-  result.loss = totals.loss_sum / totals.weight;
-  result.weight = totals.weight;
-  for (auto& [number, stage] : s.stages) {
-    stage->apply_statistics();
-    result.waited_seconds += stage->take_waited();
-  }
-  collect([&](int number, TrainedStage&) {
-    std::ranges::move(means[number], std::back_inserter(*probe.mean_gradients));
-  });
   return result;
 }
 
@@ -300,36 +311,29 @@ void Replica::set_learning_rate(double learning_rate) {
   for (auto& [number, stage] : state_->stages) stage->set_learning_rate(learning_rate);
 }
 
-// As many pieces as keep all lanes busy; what a sample gives doesn't depend on them.
-Tensors Replica::State::evaluate_in_pipeline(const Tensors& inputs) {
-  const int64_t samples = inputs.at(0).size(0);
-  const int micro_batches = static_cast<int>(std::clamp<int64_t>(samples, 1, 2 * mesh.pipeline));
+// In as many pieces as in training; what a sample gives doesn't depend on them.
+Tensors Replica::State::evaluate_in_stages(const Tensors& inputs) {
+  const Range samples{0, inputs.at(0).size(0)};
   std::vector<Batch> pieces;
-  for (int i = 0; i < micro_batches; ++i) {
-    const Range part = share({0, samples}, micro_batches, i);
-    Batch batch;
+  for (int i = 0; i < forwards.num_micro_batches; ++i) {
+    const Range part = share(samples, forwards.num_micro_batches, i);
+    Batch& batch = pieces.emplace_back();
     for (const at::Tensor& input : inputs) batch.inputs.push_back(input.narrow(0, part.begin, part.size()));
     batch.samples = part.size();
     batch.first_sample = part.begin;
-    pieces.push_back(std::move(batch));
-  }
-  Schedule forwards = empty_schedule(Kind::forward, micro_batches, schedule.lane_of_stage);
-  forwards.edges = wiring.edges;
-  for (const StageWiring& stage : wiring.stages) {
-    for (int i = 0; i < micro_batches; ++i) {
-      forwards.lanes[static_cast<size_t>(schedule.lane_of(stage.stage))].push_back(
-          {Op::forward, stage.stage, i});
-    }
   }
   for (auto& [number, stage] : stages) stage->stage().begin_evaluation(pieces);
-  execute(with_messages(forwards), lane, steps, lane_work());
+  execute(forwards, lane, steps, lane_work());
   // Everybody gets the last stage's outputs.
   const int last = static_cast<int>(wiring.stages.size()) - 1, last_lane = schedule.lane_of(last);
   const Action message{Op::load, last};
   Parcel all;
   if (lane != last_lane) return link->receive(message, steps, last_lane).tensors;
-  std::vector<Tensors> parts;
-  for (int i = 0; i < micro_batches; ++i) parts.push_back(stages.at(last)->stage().outputs(i));
+  std::vector<Tensors> parts;  // the first ones have the samples, if there are few
+  for (int i = 0; i < forwards.num_micro_batches; ++i) {
+    if (i == 0 || pieces[static_cast<size_t>(i)].samples > 0)
+      parts.push_back(stages.at(last)->stage().outputs(i));
+  }
   for (size_t k = 0; k < parts[0].size(); ++k) {
     Tensors of_output;
     for (const Tensors& part : parts) of_output.push_back(part[k]);
@@ -343,19 +347,13 @@ Tensors Replica::State::evaluate_in_pipeline(const Tensors& inputs) {
 
 Tensors Replica::evaluate(const Tensors& inputs) {
   State& s = *state_;
-  const at::NoGradGuard no_grad;
-  const Bf16Scope precision(s.options.bf16);
   const auto train = [&s](bool on) {
     for (auto& [number, stage] : s.stages) stage->model().train(on);
   };
   train(false);
   try {
-    Tensors outputs;
-    if (s.stages.size() > 1 || s.is_pipelined()) {
-      outputs = s.evaluate_in_pipeline(inputs);
-    } else {
-      outputs = without_bf16(s.stages.begin()->second->model().forward(inputs));
-    }
+    Tensors outputs = s.wiring.stages.size() > 1 ? s.evaluate_in_stages(inputs)
+                                                 : s.stages.begin()->second->stage().evaluate(inputs);
     train(true);
     return outputs;
   } catch (...) {

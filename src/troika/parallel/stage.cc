@@ -41,10 +41,12 @@ std::string shape_text(const at::Tensor& tensor) {
 struct Stage::Work {
   const Batch* batch = nullptr;
   std::vector<Parcel> arrived;     // by edge in: activations
+  size_t chain_inputs = 0;         // of `given`
   Tensors given;                   // what the layers read: the chain's, then the imports
   std::vector<uint8_t> needs;      // of `given`
   std::vector<HandedIn> handed;    // the same in the graph
-  std::vector<uint32_t> versions;  // of `given`, when forward began
+  std::vector<uint32_t> versions;  // of `given`, before a forward that is to run again
+  int64_t weight_version = 0;      // when the forward ran that a backward belongs to
   Tensors outputs;                 // the chain's, then the exports
   std::vector<uint8_t> output_needs;
   at::Tensor loss;                  // the sum over the samples, on the last stage
@@ -56,21 +58,12 @@ struct Stage::Work {
   bool empty() const { return batch->samples == 0; }
 };
 
-Border border_of(const StageWiring& wiring) {
-  Border border;
-  for (const StageEdge& edge : wiring.in) {
-    border.imports.insert(border.imports.end(), edge.skips.begin(), edge.skips.end());
-  }
-  for (const StageEdge& edge : wiring.out) {
-    for (const std::string& skip : edge.skips) {
-      if (std::ranges::find(border.exports, skip) == border.exports.end()) border.exports.push_back(skip);
-    }
-  }
-  return border;
-}
-
 Stage::Stage(Model& model, const StageWiring& wiring, StageSetting setting)
-    : model_(model), wiring_(wiring), setting_(std::move(setting)), statistics_(model) {
+    : model_(model),
+      wiring_(wiring),
+      border_(border_of(wiring)),
+      setting_(std::move(setting)),
+      statistics_(model) {
   for (const NamedTensor& parameter : model.parameters()) leaves_.push_back(parameter.tensor);
   for (const TiedUse& use : model.tied()) leaves_.push_back(use.tensor);
 }
@@ -84,19 +77,22 @@ Stage::Work& Stage::work(int micro_batch) {
 }
 
 void Stage::begin_step(int64_t step, std::span<const Batch> pieces, const Loss& loss) {
-  begin_evaluation(pieces);
+  begin(pieces);
   training_ = true;
   step_ = step;
   loss_ = &loss;
   statistics_.clear();
   loss_sum_ = weight_ = 0;
   bad_micro_batch_.reset();
-  split_counts_ = {};
   backwards_left_ = std::ranges::count_if(pieces, [](const Batch& batch) { return batch.samples > 0; });
 }
 
 void Stage::begin_evaluation(std::span<const Batch> pieces) {
+  begin(pieces);
   training_ = false;
+}
+
+void Stage::begin(std::span<const Batch> pieces) {
   works_.clear();
   for (const Batch& batch : pieces) {
     auto work = std::make_unique<Work>();
@@ -134,9 +130,9 @@ void Stage::put_inputs_together(Work& work) {
       (is_skip ? imports : work.given).push_back(std::move(parcel.tensors[i]));
       (is_skip ? import_needs : work.needs).push_back(parcel.needs_gradient.at(i));
     }
-    parcel.tensors.resize(0);
-    parcel.tensors.resize(all);  // how many gradients go back
+    parcel = {};
   }
+  work.chain_inputs = work.given.size();
   work.given.insert(work.given.end(), imports.begin(), imports.end());
   work.needs.insert(work.needs.end(), import_needs.begin(), import_needs.end());
 }
@@ -144,10 +140,19 @@ void Stage::put_inputs_together(Work& work) {
 Tensors Stage::run_layers(const Work& work, const Tensors& inputs, BatchNormLog* log) {
   const StepScope step(context_of(*work.batch, log));
   const Bf16Scope precision(setting_.options.bf16);
-  const bool watched = training_ && setting_.ranks > 1 && watched_ < kWatchedForwards;
+  const bool watched = setting_.ranks > 1 && watched_ < kWatchedForwards;
   if (watched) ++watched_;
-  Tensors outputs = watched ? forward_watched(model_, inputs, setting_.ranks) : model_.forward(inputs);
-  // Between stages numbers stay what they are between layers.
+  return finished(watched ? forward_watched(model_, inputs, setting_.ranks) : model_.forward(inputs));
+}
+
+Tensors Stage::evaluate(const Tensors& inputs) const {
+  const at::NoGradGuard no_gradients;
+  const Bf16Scope precision(setting_.options.bf16);
+  return finished(model_.forward(inputs));
+}
+
+// Between stages numbers stay what they are between layers.
+Tensors Stage::finished(Tensors outputs) const {
   return is_last() ? without_bf16(std::move(outputs)) : outputs;
 }
 
@@ -166,6 +171,7 @@ void Stage::forward_with_gradient(Work& work, int micro_batch, BatchNormLog* log
     work.handed.push_back(hand_in(work.given[i], work.needs[i] != 0));
     inputs.push_back(work.handed.back().input);
   }
+  work.weight_version = setting_.weights.version();
   work.outputs = run_layers(work, inputs, log);
   if (!is_last()) return;
   const LossValue value = checked_loss(*loss_, work.outputs, *work.batch);
@@ -188,17 +194,15 @@ void Stage::forward(int micro_batch) {
     return;
   }
   const at::NoGradGuard no_gradients;
-  for (const at::Tensor& tensor : now.given) {
-    now.versions.push_back(tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0);
-  }
   if (training_) {
+    for (const at::Tensor& tensor : now.given) {
+      now.versions.push_back(tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0);
+    }
     now.outputs = run_layers(now, now.given, &statistics_);
     if (is_last()) now.outputs.clear();  // the loss is computed when forward runs again
     check_inputs_unwritten(now, micro_batch);
   } else {
-    const Bf16Scope precision(setting_.options.bf16);
-    now.outputs = model_.forward(now.given);
-    if (is_last()) now.outputs = without_bf16(std::move(now.outputs));
+    now.outputs = evaluate(now.given);
     now.given.clear();
   }
   for (const at::Tensor& output : now.outputs) {
@@ -226,20 +230,25 @@ void Stage::recompute(int micro_batch) {
   forward_with_gradient(now, micro_batch, &ignored);
 }
 
+// Which of `outputs` outputs go along an edge, in the order of its parcels.
+std::vector<size_t> Stage::outputs_along(const StageEdge& edge, size_t outputs) const {
+  const std::vector<std::string>& exports = border_.exports;
+  const size_t chain = outputs - exports.size();
+  std::vector<size_t> places;
+  for (size_t i = 0; edge.chain && i < chain; ++i) places.push_back(i);
+  for (const std::string& skip : edge.skips) {
+    places.push_back(chain + static_cast<size_t>(std::ranges::find(exports, skip) - exports.begin()));
+  }
+  return places;
+}
+
 Parcel Stage::activation_for(int micro_batch, int to) {
   Work& now = work(micro_batch);
   Parcel parcel;
   if (now.empty()) return parcel;
-  const StageEdge& edge = edge_with(wiring_.out, to);
-  const std::vector<std::string> exports = border_of(wiring_).exports;
-  const auto chain = static_cast<ptrdiff_t>(now.outputs.size() - exports.size());
-  const auto add = [&](size_t i) {
+  for (const size_t i : outputs_along(edge_with(wiring_.out, to), now.outputs.size())) {
     parcel.tensors.push_back(hand_out(now.outputs[i]));
     parcel.needs_gradient.push_back(now.output_needs[i]);
-  };
-  for (ptrdiff_t i = 0; edge.chain && i < chain; ++i) add(static_cast<size_t>(i));
-  for (const std::string& skip : edge.skips) {
-    add(static_cast<size_t>(chain + (std::ranges::find(exports, skip) - exports.begin())));
   }
   return parcel;
 }
@@ -260,36 +269,33 @@ bool Stage::has_backward(const Work& work) const { return !work.empty() && std::
 // An output's gradient is the sum over the stages that read it, the last stage's first: so autograd adds them
 // in a serial run.
 void Stage::collect_roots(Work& work, Tensors& roots, Tensors& gradients) const {
+  // Raw writes bypass autograd's version counter.
+  TROIKA_ASSERT(setting_.weights.version() == work.weight_version,
+                "weights were written between a forward and its backward");
   if (is_last()) {
     roots = {work.loss};
     gradients = {at::ones_like(work.loss)};
     return;
   }
-  const std::vector<std::string> exports = border_of(wiring_).exports;
-  const size_t chain = work.outputs.size() - exports.size();
   Tensors sums(work.outputs.size());
   for (size_t e = wiring_.out.size(); e-- > 0;) {
     const StageEdge& edge = wiring_.out[e];
     Tensors& returned = work.returned[e].tensors;
-    const size_t expected = (edge.chain ? chain : 0) + edge.skips.size();
-    if (returned.size() != expected) {
-      fail("stage {} sent {} tensor{} to stage {} and gets {} gradients back", wiring_.stage, expected,
-           expected == 1 ? "" : "s", edge.stage, returned.size());
+    const std::vector<size_t> places = outputs_along(edge, work.outputs.size());
+    if (returned.size() != places.size()) {
+      fail("stage {} sent {} tensor{} to stage {} and gets {} gradients back", wiring_.stage, places.size(),
+           places.size() == 1 ? "" : "s", edge.stage, returned.size());
     }
-    for (size_t i = 0; i < expected; ++i) {
-      const bool is_chain = edge.chain && i < chain;
-      const size_t skip = i - (edge.chain ? chain : 0);
-      const size_t output =
-          is_chain
-              ? i
-              : chain + static_cast<size_t>(std::ranges::find(exports, edge.skips[skip]) - exports.begin());
+    for (size_t i = 0; i < places.size(); ++i) {
+      const at::Tensor& output = work.outputs[places[i]];
+      at::Tensor& sum = sums[places[i]];
       const at::Tensor& gradient = returned[i];
-      if (!gradient.defined() || !work.outputs[output].requires_grad()) continue;
-      if (gradient.sizes() != work.outputs[output].sizes()) {
-        fail("stage {} gave {} to stage {} and gets a gradient of {} back", wiring_.stage,
-             shape_text(work.outputs[output]), edge.stage, shape_text(gradient));
+      if (!gradient.defined() || !output.requires_grad()) continue;
+      if (gradient.sizes() != output.sizes()) {
+        fail("stage {} gave {} to stage {} and gets a gradient of {} back", wiring_.stage, shape_text(output),
+             edge.stage, shape_text(gradient));
       }
-      sums[output] = sums[output].defined() ? at::add(sums[output], gradient) : gradient;
+      sum = sum.defined() ? at::add(sum, gradient) : gradient;
     }
     returned.clear();
   }
@@ -349,8 +355,6 @@ void Stage::backward_weight(int micro_batch) {
   begin_weight_part(now);
   if (!now.split) return;
   now.split->weight_part();
-  split_counts_.in_input_part += now.split->counts().in_input_part;
-  split_counts_.in_weight_part += now.split->counts().in_weight_part;
   now.split.reset();
 }
 
@@ -363,16 +367,12 @@ Parcel Stage::gradient_for(int micro_batch, int to) {
     parcel.weight = now.weight;
   }
   if (now.input_gradients.empty()) return parcel;  // no backward: an empty micro-batch, or a loss gone wrong
-  // The chain's tensors come first among the inputs, the imports behind them edge by edge.
-  size_t chain = 0;
-  for (size_t e = 0; e < wiring_.in.size(); ++e) {
-    if (wiring_.in[e].chain) chain = now.arrived[e].tensors.size() - wiring_.in[e].skips.size();
-  }
   if (wiring_.in[place].chain) {
-    std::move(now.input_gradients.begin(), now.input_gradients.begin() + static_cast<ptrdiff_t>(chain),
+    std::move(now.input_gradients.begin(),
+              now.input_gradients.begin() + static_cast<ptrdiff_t>(now.chain_inputs),
               std::back_inserter(parcel.tensors));
   }
-  size_t first = chain;
+  size_t first = now.chain_inputs;  // the imports stand behind them, edge by edge
   for (size_t e = 0; e < place; ++e) first += wiring_.in[e].skips.size();
   for (size_t i = 0; i < wiring_.in[place].skips.size(); ++i) {
     parcel.tensors.push_back(std::move(now.input_gradients[first + i]));

@@ -70,23 +70,26 @@ class Stage {
 
   /// Of an evaluation on the last stage.
   Tensors outputs(int micro_batch);
+  /// Its layers alone, forward, without gradient; keeps nothing.
+  Tensors evaluate(const Tensors& inputs) const;
 
   BatchNormLog& statistics() { return statistics_; }
   const StageWiring& wiring() const { return wiring_; }
   const Model& model() const { return model_; }
   bool is_first() const { return wiring_.in.empty(); }
   bool is_last() const { return wiring_.out.empty(); }
-  /// Gradients that a node computed with the input part though they belong to the weight part.
-  const SplitCounts& split_counts() const { return split_counts_; }
 
  private:
   struct Work;  // on one micro-batch
   Work& work(int micro_batch);
   StepContext context_of(const Batch& batch, BatchNormLog* log) const;
+  void begin(std::span<const Batch> pieces);
   void put_inputs_together(Work& work);
   Tensors run_layers(const Work& work, const Tensors& inputs, BatchNormLog* log);
+  Tensors finished(Tensors outputs) const;
   void forward_with_gradient(Work& work, int micro_batch, BatchNormLog* log);
   void note_loss(Work& work, int micro_batch, double sum, double weight);
+  std::vector<size_t> outputs_along(const StageEdge& edge, size_t outputs) const;
   bool has_backward(const Work& work) const;
   void collect_roots(Work& work, Tensors& roots, Tensors& gradients) const;
   void keep_input_gradients(Work& work, const Tensors& gradients);
@@ -95,6 +98,7 @@ class Stage {
 
   Model& model_;
   const StageWiring& wiring_;
+  const Border border_;
   StageSetting setting_;
   BatchNormLog statistics_;
   std::vector<at::Tensor> leaves_;  // the parameters' and the tied uses'
@@ -106,11 +110,7 @@ class Stage {
   int64_t backwards_left_ = 0;
   double loss_sum_ = 0, weight_ = 0;
   std::optional<int> bad_micro_batch_;
-  SplitCounts split_counts_;
   int watched_ = 0;
 };
-
-/// The names of what a stage's model takes in and gives out beside the chain.
-Border border_of(const StageWiring& wiring);
 
 }  // namespace troika

@@ -11,10 +11,17 @@ namespace troika {
 namespace {
 
 int stage_of_layer(const Wiring& wiring, int64_t layer) {
-  for (const StageWiring& stage : wiring.stages) {
-    if (layer < stage.layers.end) return stage.stage;
-  }
-  TROIKA_ASSERT(false, fmt::format("layer {} is in no stage", layer));
+  const auto stage =
+      std::ranges::find_if(wiring.stages, [layer](const StageWiring& s) { return layer < s.layers.end; });
+  TROIKA_ASSERT(stage != wiring.stages.end(), fmt::format("layer {} is in no stage", layer));
+  return stage->stage;
+}
+
+/// The tensor of that name; undefined if there is none.
+template <typename Named>
+at::Tensor find_tensor(const std::vector<Named>& list, const std::string& name) {
+  const auto found = std::ranges::find(list, name, &Named::name);
+  return found == list.end() ? at::Tensor() : found->tensor;
 }
 
 // No schedule has such actions: they say only that both ends mean the same.
@@ -28,20 +35,34 @@ bool has_ties(const Wiring& wiring, const StageWiring& stage) {
   return std::ranges::any_of(wiring.ties, [&](const Tied& t) { return is_here(t.user) || is_here(t.owner); });
 }
 
-TiedStages::TiedStages(const std::vector<Layer>& layers, const Wiring& wiring, const Schedule& schedule,
-                       int lane, TensorLink* link, std::map<int, Model*> models)
-    : lane_of_stage_(schedule.lane_of_stage), link_(link), models_(std::move(models)) {
+TiedStages::TiedStages(const std::vector<Layer>& layers, const Wiring& wiring,
+                       const std::map<int, const Model*>& models, std::vector<int> lane_of_stage,
+                       TensorLink* link)
+    : lane_of_stage_(std::move(lane_of_stage)), link_(link) {
+  for (const auto& [stage, model] : models) stages_.insert(stage);
+  const auto name_of = [&layers](int64_t layer, const std::string& parameter) {
+    return full_name(layers[static_cast<size_t>(layer)].name, parameter);
+  };
+  std::map<std::pair<int, int>, Pair> pairs;  // by (- owner, user)
   for (const Tied& tied : wiring.ties) {
-    const StageTie tie{stage_of_layer(wiring, tied.user), stage_of_layer(wiring, tied.owner),
-                       full_name(layers[static_cast<size_t>(tied.user)].name, tied.user_parameter),
-                       full_name(layers[static_cast<size_t>(tied.owner)].name, tied.owner_parameter)};
-    if (tie.user == tie.owner) continue;
-    ties_.push_back(tie);
-    tied_stages_.insert({tie.user, tie.owner});
+    const int user = stage_of_layer(wiring, tied.user), owner = stage_of_layer(wiring, tied.owner);
+    if (user == owner) continue;
+    Use use{name_of(tied.user, tied.user_parameter), name_of(tied.owner, tied.owner_parameter), {}, {}};
+    if (is_mine(user)) use.use = find_tensor(models.at(user)->tied(), use.name);
+    if (is_mine(owner)) {
+      use.owner = find_tensor(models.at(owner)->parameters(), use.owner_name);
+      if (!use.owner.defined()) {
+        fail_usage("parameter \"{}\" is tied to \"{}\", which is no trainable parameter of its layer",
+                   use.name, use.owner_name);
+      }
+    }
+    Pair& pair = pairs[{-owner, user}];
+    pair.owner = owner;
+    pair.user = user;
+    pair.uses.push_back(std::move(use));
+    tied_stages_.insert({user, owner});
   }
-  TROIKA_ASSERT(
-      std::ranges::all_of(models_, [&](const auto& m) { return schedule.lane_of(m.first) == lane; }),
-      "a stage of another lane");
+  for (auto& [key, pair] : pairs) pairs_.push_back(std::move(pair));
 }
 
 Schedule TiedStages::with_ties_last(const Schedule& schedule) const {
@@ -57,30 +78,6 @@ Schedule TiedStages::with_ties_last(const Schedule& schedule) const {
     lane.insert(std::ranges::find(lane, Op::optimizer_step, &Action::op), last.begin(), last.end());
   }
   return out;
-}
-
-std::vector<TiedStages::StageTie> TiedStages::between(int user, int owner) const {
-  std::vector<StageTie> found;
-  std::ranges::copy_if(ties_, std::back_inserter(found),
-                       [=](const StageTie& t) { return t.user == user && t.owner == owner; });
-  return found;
-}
-
-at::Tensor TiedStages::use_of(const StageTie& tie) const {
-  const auto& uses = models_.at(tie.user)->tied();
-  const auto use = std::ranges::find(uses, tie.user_name, &TiedUse::name);
-  TROIKA_ASSERT(use != uses.end(), tie.user_name);
-  return use->tensor;
-}
-
-at::Tensor TiedStages::owner_of(const StageTie& tie) const {
-  const auto& parameters = models_.at(tie.owner)->parameters();
-  const auto owner = std::ranges::find(parameters, tie.owner_name, &NamedTensor::name);
-  if (owner == parameters.end()) {
-    fail_usage("parameter \"{}\" is tied to \"{}\", which is no trainable parameter of its layer",
-               tie.user_name, tie.owner_name);
-  }
-  return owner->tensor;
 }
 
 void TiedStages::deliver(const Action& message, int64_t step, Parcel parcel, int to_stage) {
@@ -101,39 +98,28 @@ Parcel TiedStages::collect(const Action& message, int64_t step, int from_stage) 
   return parcel;
 }
 
-// In the order in which owners receive: later stages first, of each its users in order.
-void TiedStages::send_gradients(int64_t step) {
-  const auto stages = static_cast<int>(lane_of_stage_.size());
-  for (int owner = stages - 1; owner >= 0; --owner) {
-    for (const auto& [user, model] : models_) {
-      const std::vector<StageTie> ties = between(user, owner);
-      if (ties.empty()) continue;
-      Parcel parcel;
-      for (const StageTie& tie : ties) {
-        at::Tensor use = use_of(tie);
-        parcel.tensors.push_back(use.grad());
-        use.mutable_grad().reset();
-      }
-      deliver(gradients_between(user, owner), step, std::move(parcel), owner);
-    }
-  }
-}
-
 void TiedStages::exchange_gradients(int stage, int64_t step) {
   // The first of them reduces when all passes of this lane are done; others may before.
   if (!tied_stages_.contains(stage)) return;
-  if (sent_step_ != step) send_gradients(step);
-  sent_step_ = step;
-  const auto stages = static_cast<int>(lane_of_stage_.size());
+  if (std::exchange(sent_step_, step) != step) {
+    for (Pair& pair : pairs_) {
+      if (!is_mine(pair.user)) continue;
+      Parcel parcel;
+      for (Use& tie : pair.uses) {
+        parcel.tensors.push_back(tie.use.grad());
+        tie.use.mutable_grad().reset();
+      }
+      deliver(gradients_between(pair.user, pair.owner), step, std::move(parcel), pair.owner);
+    }
+  }
   const at::NoGradGuard no_grad;
-  for (int user = 0; user < stages; ++user) {
-    const std::vector<StageTie> ties = between(user, stage);
-    if (ties.empty()) continue;
-    const Parcel parcel = collect(gradients_between(user, stage), step, user);
-    for (size_t i = 0; i < ties.size(); ++i) {
+  for (Pair& pair : pairs_) {
+    if (pair.owner != stage) continue;
+    const Parcel parcel = collect(gradients_between(pair.user, stage), step, pair.user);
+    for (size_t i = 0; i < pair.uses.size(); ++i) {
       const at::Tensor& gradient = parcel.tensors.at(i);
       if (!gradient.defined()) continue;
-      at::Tensor& sum = owner_of(ties[i]).mutable_grad();
+      at::Tensor& sum = pair.uses[i].owner.mutable_grad();
       sum = sum.defined() ? sum.add_(gradient) : gradient;
     }
   }
@@ -141,30 +127,25 @@ void TiedStages::exchange_gradients(int stage, int64_t step) {
 
 void TiedStages::publish(int64_t step) {
   const at::NoGradGuard no_grad;
-  const auto stages = static_cast<int>(lane_of_stage_.size());
-  for (const bool giving : {true, false}) {
-    for (int owner = 0; owner < stages; ++owner) {
-      for (int user = 0; user < stages; ++user) {
-        const std::vector<StageTie> ties = between(user, owner);
-        if (ties.empty() || !is_mine(giving ? owner : user)) continue;
-        if (giving) {
-          Parcel parcel;
-          // A copy: the owner may write its own before the user has read them.
-          for (const StageTie& tie : ties) parcel.tensors.push_back(owner_of(tie).detach().clone());
-          deliver(numbers_between(owner, user), step, std::move(parcel), user);
-          continue;
-        }
-        const Parcel parcel = collect(numbers_between(owner, user), step, owner);
-        for (size_t i = 0; i < ties.size(); ++i) {
-          at::Tensor use = use_of(ties[i]);
-          if (use.sizes() != parcel.tensors.at(i).sizes()) {
-            fail_usage("parameter \"{}\" ([{}]) is tied to \"{}\" ([{}]): both must have the same shape",
-                       ties[i].user_name, fmt::join(use.sizes(), ", "), ties[i].owner_name,
-                       fmt::join(parcel.tensors[i].sizes(), ", "));
-          }
-          use.detach().copy_(parcel.tensors[i]);
-        }
+  for (const Pair& pair : pairs_) {
+    if (!is_mine(pair.owner)) continue;
+    Parcel parcel;
+    // A copy: the owner may write its own before the user has read them.
+    for (const Use& tie : pair.uses) parcel.tensors.push_back(tie.owner.detach().clone());
+    deliver(numbers_between(pair.owner, pair.user), step, std::move(parcel), pair.user);
+  }
+  for (const Pair& pair : pairs_) {
+    if (!is_mine(pair.user)) continue;
+    const Parcel parcel = collect(numbers_between(pair.owner, pair.user), step, pair.owner);
+    for (size_t i = 0; i < pair.uses.size(); ++i) {
+      const Use& tie = pair.uses[i];
+      const at::Tensor& numbers = parcel.tensors.at(i);
+      if (tie.use.sizes() != numbers.sizes()) {
+        fail_usage("parameter \"{}\" ([{}]) is tied to \"{}\" ([{}]): both must have the same shape",
+                   tie.name, fmt::join(tie.use.sizes(), ", "), tie.owner_name,
+                   fmt::join(numbers.sizes(), ", "));
       }
+      tie.use.detach().copy_(numbers);
     }
   }
 }

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "troika/parallel/model.h"
@@ -21,11 +20,12 @@ bool has_ties(const Wiring& wiring, const StageWiring& stage);
 
 class TiedStages {
  public:
-  /// `models` are this lane's, by stage; `link` is null if there is one lane. All outlive it.
-  TiedStages(const std::vector<Layer>& layers, const Wiring& wiring, const Schedule& schedule, int lane,
-             TensorLink* link, std::map<int, Model*> models);
+  /// `models` are this lane's, by stage; `link` is null if there is one lane. Both outlive it. Throws
+  /// UsageError for an owner that trains no such parameter.
+  TiedStages(const std::vector<Layer>& layers, const Wiring& wiring,
+             const std::map<int, const Model*>& models, std::vector<int> lane_of_stage, TensorLink* link);
 
-  bool any() const { return !ties_.empty(); }
+  bool any() const { return !pairs_.empty(); }
 
   /// The same schedule with the reductions of the stages concerned behind everything but updates, later
   /// stages first, and updates behind that: then all uses have their gradients, and all lanes agree on the
@@ -40,24 +40,27 @@ class TiedStages {
   void publish(int64_t step);
 
  private:
-  struct StageTie {
-    int user = 0, owner = 0;  // stages
-    std::string user_name, owner_name;
+  /// One use; a side that is another lane's has no tensor here.
+  struct Use {
+    std::string name, owner_name;
+    at::Tensor use, owner;
   };
-  /// The ties between two stages, in the order of layers.
-  std::vector<StageTie> between(int user, int owner) const;
-  at::Tensor use_of(const StageTie& tie) const;
-  at::Tensor owner_of(const StageTie& tie) const;
-  bool is_mine(int stage) const { return models_.contains(stage); }
-  void send_gradients(int64_t step);
+  /// The uses in one stage of what another one owns, in the order of layers.
+  struct Pair {
+    int owner = 0, user = 0;
+    std::vector<Use> uses;
+  };
+
+  bool is_mine(int stage) const { return stages_.contains(stage); }
   void deliver(const Action& message, int64_t step, Parcel parcel, int to_stage);
   Parcel collect(const Action& message, int64_t step, int from_stage);
 
-  std::vector<StageTie> ties_;
-  std::set<int> tied_stages_;
+  std::vector<Pair>
+      pairs_;             // later owners first, of each its users in order: so everybody sends and receives
+  std::set<int> stages_;  // of this lane
+  std::set<int> tied_stages_;  // of all
   std::vector<int> lane_of_stage_;
   TensorLink* link_;
-  std::map<int, Model*> models_;
   int64_t sent_step_ = 0;
   std::map<Action, Parcel> here_;  // from a stage of this lane to another one of it
 };

@@ -8,6 +8,7 @@
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
+#include "troika/schedule/partition.h"
 
 namespace troika {
 namespace {
@@ -153,8 +154,7 @@ void check_layers(const std::vector<Layer>& layers, const Border& border) {
 
 Wiring wire(const std::vector<Layer>& layers, const std::vector<int64_t>& starts) {
   check_layers(layers, {});
-  const auto count = static_cast<int64_t>(layers.size());
-  check_starts(starts, count);
+  check_starts(starts, static_cast<int64_t>(layers.size()));
   Wiring wiring;
   const Places places = places_of(layers);
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -171,8 +171,7 @@ Wiring wire(const std::vector<Layer>& layers, const std::vector<int64_t>& starts
     }
   }
   for (size_t s = 0; s < starts.size(); ++s) {
-    const int64_t end = s + 1 < starts.size() ? starts[s + 1] : count;
-    wiring.stages.push_back({static_cast<int>(s), {starts[s], end}, {}, {}});
+    wiring.stages.push_back({static_cast<int>(s), layers_of_stage(starts, s, layers.size()), {}, {}});
   }
   for (const auto& [edge, skips] : messages(layers, starts)) {
     const bool chain = edge.to == edge.from + 1;
@@ -185,6 +184,19 @@ Wiring wire(const std::vector<Layer>& layers, const std::vector<int64_t>& starts
 
 std::vector<Layer> layers_of(const std::vector<Layer>& layers, const StageWiring& stage) {
   return {layers.begin() + stage.layers.begin, layers.begin() + stage.layers.end};
+}
+
+Border border_of(const StageWiring& wiring) {
+  Border border;
+  for (const StageEdge& edge : wiring.in) {
+    border.imports.insert(border.imports.end(), edge.skips.begin(), edge.skips.end());
+  }
+  for (const StageEdge& edge : wiring.out) {
+    for (const std::string& skip : edge.skips) {
+      if (std::ranges::find(border.exports, skip) == border.exports.end()) border.exports.push_back(skip);
+    }
+  }
+  return border;
 }
 
 std::string full_name(const std::string& layer, const std::string& parameter) {

@@ -60,4 +60,7 @@ std::string full_name(const std::string& layer, const std::string& parameter);
 /// The layers of one stage.
 std::vector<Layer> layers_of(const std::vector<Layer>& layers, const StageWiring& stage);
 
+/// The names of what a stage's model takes in and gives out beside the chain.
+Border border_of(const StageWiring& wiring);
+
 }  // namespace troika

@@ -6,29 +6,13 @@
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
+#include "troika/schedule/layer_sums.h"
 
 namespace troika {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kMost = std::numeric_limits<double>::max();
-
-// Of consecutive layers, added from the last to the first: never by differences of prefix sums, in which a
-// small layer behind a huge one would be lost.
-struct Sums {
-  double work = 0, bytes = 0, held_bytes = 0;
-  void add(const LayerCost& layer) {
-    work += layer.work;
-    bytes += layer.bytes;
-    held_bytes += layer.held_bytes;
-  }
-};
-
-Sums sums_of(const std::vector<LayerCost>& layers, size_t begin, size_t end) {
-  Sums sums;
-  for (size_t layer = end; layer-- > begin;) sums.add(layers[layer]);
-  return sums;
-}
 
 std::string named(const std::vector<LayerCost>& layers, size_t layer) {
   return fmt::format("layer {} \"{}\"", layer, printable(layers[layer].name, 40));
@@ -52,14 +36,14 @@ class Memory {
   double held(size_t stage) const {
     return request_.micro_batches_held.empty() ? 1 : request_.micro_batches_held[stage];
   }
-  double needed(size_t stage, const Sums& sums) const {
+  double needed(size_t stage, const LayerSums& sums) const {
     return std::min(sums.bytes + held(stage) * sums.held_bytes, kMost);
   }
   double limit(size_t stage) const {
     return request_.memory_limit.empty() ? kNever : request_.memory_limit[stage];
   }
-  bool fits(size_t stage, const Sums& sums) const { return needed(stage, sums) <= limit(stage); }
-  double missing(size_t stage, const Sums& sums) const { return needed(stage, sums) - limit(stage); }
+  bool fits(size_t stage, const LayerSums& sums) const { return needed(stage, sums) <= limit(stage); }
+  double missing(size_t stage, const LayerSums& sums) const { return needed(stage, sums) - limit(stage); }
 
  private:
   const PartitionRequest& request_;
@@ -81,7 +65,7 @@ Cut best_cut(const std::vector<LayerCost>& layers, size_t stages, const Cost& co
   for (size_t stage = 0; stage < stages; ++stage) {
     for (size_t end = stage + 1; end <= count; ++end) {
       double& smallest = best[stage + 1][end];
-      Sums sums;
+      LayerSums sums;
       for (size_t begin = end; begin-- > stage;) {
         sums.add(layers[begin]);
         const double cost = cost_of(stage, sums);
@@ -96,7 +80,7 @@ Cut best_cut(const std::vector<LayerCost>& layers, size_t stages, const Cost& co
   // Of those, the one whose later stages are longest: from the last stage on, each begins as early as it can.
   cut.starts.resize(stages);
   for (size_t stage = stages, end = count; stage-- > 0; end = cut.starts[stage]) {
-    Sums sums;
+    LayerSums sums;
     for (size_t begin = end; begin-- > stage;) {
       sums.add(layers[begin]);
       if (cost_of(stage, sums) > cut.largest) break;
@@ -107,7 +91,7 @@ Cut best_cut(const std::vector<LayerCost>& layers, size_t stages, const Cost& co
 }
 
 void check_costs(const std::vector<LayerCost>& layers) {
-  const auto check = [&](double LayerCost::*field, double Sums::*of_all, std::string_view what) {
+  const auto check = [&](double LayerCost::*field, double LayerSums::*of_all, std::string_view what) {
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const double value = layers[layer].*field;
       if (std::isfinite(value) && value >= 0) continue;
@@ -118,22 +102,22 @@ void check_costs(const std::vector<LayerCost>& layers) {
                  layers.size(), kMost);
     }
   };
-  check(&LayerCost::work, &Sums::work, "work");
-  check(&LayerCost::bytes, &Sums::bytes, "size in bytes");
-  check(&LayerCost::held_bytes, &Sums::held_bytes, "size of what it holds for backward");
+  check(&LayerCost::work, &LayerSums::work, "work");
+  check(&LayerCost::bytes, &LayerSums::bytes, "size in bytes");
+  check(&LayerCost::held_bytes, &LayerSums::held_bytes, "size of what it holds for backward");
 }
 
 // No partition keeps within memory: shows the one that misses it by the fewest bytes, where it misses most.
 [[noreturn]] void fail_memory(const std::vector<LayerCost>& layers, size_t stages, const Memory& memory) {
-  const Cut nearest =
-      best_cut(layers, stages, [&](size_t stage, const Sums& sums) { return memory.missing(stage, sums); });
+  const Cut nearest = best_cut(
+      layers, stages, [&](size_t stage, const LayerSums& sums) { return memory.missing(stage, sums); });
   const auto& starts = nearest.starts;
   const auto end_of = [&](size_t stage) { return stage + 1 < stages ? starts[stage + 1] : layers.size(); };
   size_t worst = 0;
-  Sums sums;
+  LayerSums sums;
   double most_missing = -kNever;
   for (size_t stage = 0; stage < starts.size(); ++stage) {
-    const Sums of_stage = sums_of(layers, starts[stage], end_of(stage));
+    const LayerSums of_stage = sums_of(layers, starts[stage], end_of(stage));
     const double missing = memory.missing(stage, of_stage);
     if (missing <= most_missing) continue;
     most_missing = missing;
@@ -178,7 +162,7 @@ Partition partition(const std::vector<LayerCost>& layers, const PartitionRequest
   }
   check_costs(layers);
   const Memory memory(request);
-  const Cut cut = best_cut(layers, stages, [&](size_t stage, const Sums& sums) {
+  const Cut cut = best_cut(layers, stages, [&](size_t stage, const LayerSums& sums) {
     return memory.fits(stage, sums) ? sums.work : kNever;
   });
   if (cut.starts.empty()) fail_memory(layers, stages, memory);

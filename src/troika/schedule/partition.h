@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "troika/base/split.h"
+
 namespace troika {
 
 /// What one layer costs.
@@ -33,6 +35,11 @@ struct Partition {
 /// stages, for a cost that isn't finite or is negative, naming the layer, and for a memory limit that no
 /// partition keeps: of the one that misses it by the fewest bytes, the stage and layer that need most.
 Partition partition(const std::vector<LayerCost>& layers, const PartitionRequest& request);
+
+/// The layers of stage `stage` of a partition of `layers` layers.
+inline Range layers_of_stage(const std::vector<int64_t>& starts, size_t stage, size_t layers) {
+  return {starts[stage], stage + 1 < starts.size() ? starts[stage + 1] : static_cast<int64_t>(layers)};
+}
 
 /// Cuts given by hand: names of the layers that begin stages 1, 2, ...; stage 0 is added. Throws UsageError
 /// naming the nearest layer for one that doesn't exist, for names out of order or repeated, for the first

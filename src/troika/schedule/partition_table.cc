@@ -4,7 +4,7 @@
 #include "troika/base/error.h"
 #include "troika/base/table.h"
 #include "troika/base/text.h"
-#include "troika/schedule/partition.h"
+#include "troika/schedule/layer_sums.h"
 
 namespace troika {
 namespace {
@@ -40,7 +40,7 @@ std::string percent(double part, double sum) {
 
 struct Row {
   std::string stage, layers;
-  double work = 0, bytes = 0, held_bytes = 0;
+  LayerSums sums;
 };
 
 }  // namespace
@@ -48,26 +48,17 @@ struct Row {
 std::string partition_table(const std::vector<LayerCost>& layers, const std::vector<int64_t>& starts,
                             const std::string& unit) {
   std::vector<Row> rows;
-  Row sum{"sum", fmt::format("{} layer{}", layers.size(), layers.size() == 1 ? "" : "s")};
   for (size_t stage = 0; stage < starts.size(); ++stage) {
-    const int64_t begin = starts[stage];
-    const int64_t end = stage + 1 < starts.size() ? starts[stage + 1] : static_cast<int64_t>(layers.size());
+    const auto [begin, end] = layers_of_stage(starts, stage, layers.size());
     TROIKA_ASSERT((stage > 0 || begin == 0) && begin < end && end <= static_cast<int64_t>(layers.size()),
                   fmt::format("stage {} begins with layer {} of {} and ends before layer {}", stage, begin,
                               layers.size(), end));
-    Row row{std::to_string(stage), layers_text(layers, static_cast<size_t>(begin), static_cast<size_t>(end))};
-    for (auto layer = static_cast<size_t>(end); layer-- > static_cast<size_t>(begin);) {
-      row.work += layers[layer].work;
-      row.bytes += layers[layer].bytes;
-      row.held_bytes += layers[layer].held_bytes;
-    }
-    sum.work += row.work;
-    sum.bytes += row.bytes;
-    sum.held_bytes += row.held_bytes;
-    rows.push_back(row);
+    const auto first = static_cast<size_t>(begin), past = static_cast<size_t>(end);
+    rows.push_back({std::to_string(stage), layers_text(layers, first, past), sums_of(layers, first, past)});
   }
   TROIKA_ASSERT(!rows.empty(), "no stages");
-  const auto largest = std::ranges::max_element(rows, {}, &Row::work);
+  const Row& largest = *std::ranges::max_element(rows, {}, [](const Row& row) { return row.sums.work; });
+  const LayerSums sum = sums_of(layers, 0, layers.size());
   std::vector<std::string> head = {"stage", "layers", unit, "share", "memory"};
   std::vector<bool> right = {true, false, true, true, true};
   const bool knows_held = sum.held_bytes > 0;
@@ -76,20 +67,20 @@ std::string partition_table(const std::vector<LayerCost>& layers, const std::vec
     right.push_back(true);
   }
   Table table(head, right);
-  const auto add = [&](const Row& row) {
-    std::vector<std::string> cells = {row.stage, row.layers, number_text(row.work),
-                                      percent(row.work, sum.work), human_bytes(row.bytes)};
-    if (knows_held) cells.push_back(human_bytes(row.held_bytes));
+  const auto print = [&](const Row& row) {
+    std::vector<std::string> cells = {row.stage, row.layers, number_text(row.sums.work),
+                                      percent(row.sums.work, sum.work), human_bytes(row.sums.bytes)};
+    if (knows_held) cells.push_back(human_bytes(row.sums.held_bytes));
     table.add(cells);
   };
-  for (const Row& row : rows) add(row);
-  add(sum);
+  for (const Row& row : rows) print(row);
+  print({"sum", fmt::format("{} layer{}", layers.size(), layers.size() == 1 ? "" : "s"), sum});
   if (!(sum.work > 0)) return table.text() + "pace: no work, nothing to balance\n";
   return table.text() +
          fmt::format("pace: stage {}, {} {} x {} stage{} / {} {} = {:.2f} (1: all stages equal)\n",
-                     largest->stage, number_text(largest->work), unit, rows.size(),
+                     largest.stage, number_text(largest.sums.work), unit, rows.size(),
                      rows.size() == 1 ? "" : "s", number_text(sum.work), unit,
-                     largest->work / sum.work * static_cast<double>(rows.size()));
+                     largest.sums.work / sum.work * static_cast<double>(rows.size()));
 }
 
 }  // namespace troika

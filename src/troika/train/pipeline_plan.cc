@@ -7,6 +7,7 @@
 #include "troika/parallel/fused_update.h"
 #include "troika/parallel/model.h"
 #include "troika/schedule/catalogue.h"
+#include "troika/schedule/partition.h"
 #include "troika/schedule/passes.h"
 #include "troika/simulate/simulate.h"
 #include "troika/train/workload.h"
@@ -36,8 +37,7 @@ std::vector<int> recomputed_stages(const std::string& recompute, int stages) {
   return out;
 }
 
-Schedule make(const ParallelRecipe& parallel) {
-  const std::string name = schedule_name(parallel);
+Schedule make(const std::string& name, const ParallelRecipe& parallel) {
   if (catalogue_entry(name).asynchronous) {
     fail_usage("schedule {} updates weights within its window; asynchronous training is not in this version",
                name);
@@ -49,41 +49,14 @@ Schedule make(const ParallelRecipe& parallel) {
   return make_schedule(name, request);
 }
 
-std::vector<int64_t> cut(const Recipe& recipe, const std::vector<Layer>& layers, int stages) {
-  const ParallelRecipe& parallel = recipe.parallel;
-  const int lanes = parallel.mesh->pipeline;
-  if (stages > lanes && static_cast<int64_t>(layers.size()) < stages) {
-    fail_usage(
-        "{} layers can't fill {} stages ({} lanes x {} of schedule {}): take fewer lanes, a schedule with "
-        "one "
-        "stage on each lane, or a model with more layers",
-        layers.size(), stages, lanes, stages / lanes, schedule_name(parallel));
-  }
-  if (parallel.cuts.empty()) return partition(layer_costs(layers, recipe), {.stages = stages}).starts;
-  std::vector<std::string> names;
-  for (const Layer& layer : layers) names.push_back(layer.name);
-  std::vector<int64_t> starts = cuts_by_name(names, parallel.cuts);
-  if (static_cast<int>(starts.size()) != stages) {
-    fail_usage("parallel.cuts names {} layers, which makes {} stages; the schedule has {} ({} lanes x {})",
-               parallel.cuts.size(), starts.size(), stages, lanes, stages / lanes);
-  }
-  return starts;
-}
-
-}  // namespace
-
-std::string schedule_name(const ParallelRecipe& parallel) {
-  return parallel.schedule.value_or(kDefaultSchedule);
-}
-
-std::vector<LayerCost> layer_costs(const std::vector<Layer>& layers, const Recipe& recipe) {
-  const auto element = static_cast<double>(c10::elementSize(dtype_of(recipe.train)));
-  const auto copies =
-      2 + static_cast<double>(moment_names(optimizer_of(recipe.train)).size());  // and gradients
+/// What each layer holds: its parameters as work, and the bytes of weights, gradients and optimizer state.
+std::vector<LayerCost> layer_costs(const std::vector<Layer>& layers, const TrainRecipe& train) {
+  const auto element = static_cast<double>(c10::elementSize(dtype_of(train)));
+  const auto copies = 2 + static_cast<double>(moment_names(optimizer_of(train)).size());  // and gradients
   std::vector<LayerCost> costs;
   for (const Layer& layer : layers) {
     // By itself: what it gets and puts doesn't matter for its parameters.
-    const Model model({{layer.name, layer.make}}, recipe.train.seed, dtype_of(recipe.train));
+    const Model model({{layer.name, layer.make}}, train.seed, dtype_of(train));
     LayerCost cost{layer.name};
     for (const NamedTensor& parameter : model.parameters()) {
       cost.work += static_cast<double>(parameter.tensor.numel());
@@ -94,33 +67,53 @@ std::vector<LayerCost> layer_costs(const std::vector<Layer>& layers, const Recip
   return costs;
 }
 
-std::optional<PipelineOptions> plan_pipeline(const Recipe& recipe, const std::vector<Layer>& layers) {
-  const ParallelRecipe& parallel = recipe.parallel;
-  const bool has_lanes = parallel.mesh->pipeline > 1;
-  if (!has_lanes) refuse_unused(parallel);
-  if (!has_lanes && parallel.recompute != "always") return std::nullopt;
-  PipelineOptions pipeline;
-  pipeline.schedule = make(parallel);
-  pipeline.starts = cut(recipe, layers, pipeline.schedule.num_stages());
-  const std::vector<int> recomputed = recomputed_stages(parallel.recompute, pipeline.schedule.num_stages());
-  if (!recomputed.empty()) pipeline.schedule = with_recompute(pipeline.schedule, recomputed);
-  return pipeline;
+std::vector<int64_t> cut(const std::vector<LayerCost>& costs, const PipelinePlan& plan,
+                         const ParallelRecipe& parallel) {
+  const int lanes = parallel.mesh->pipeline, stages = plan.options.schedule.num_stages();
+  if (stages > lanes && static_cast<int64_t>(costs.size()) < stages) {
+    fail_usage(
+        "{} layers can't fill {} stages ({} lanes x {} of schedule {}): take fewer lanes, a schedule with "
+        "one stage on each lane, or a model with more layers",
+        costs.size(), stages, lanes, stages / lanes, plan.schedule);
+  }
+  if (parallel.cuts.empty()) return partition(costs, {.stages = stages}).starts;
+  std::vector<std::string> names;
+  for (const LayerCost& layer : costs) names.push_back(layer.name);
+  std::vector<int64_t> starts = cuts_by_name(names, parallel.cuts);
+  if (static_cast<int>(starts.size()) != stages) {
+    fail_usage("parallel.cuts names {} layers, which makes {} stages; the schedule has {} ({} lanes x {})",
+               parallel.cuts.size(), starts.size(), stages, lanes, stages / lanes);
+  }
+  return starts;
 }
 
-double predicted_bubble(const Schedule& schedule) {
+double simulated_bubble(const Schedule& schedule) {
   const CostModel costs = CostModel::uniform(schedule.num_stages(), {});
   return summarize(schedule, simulate(schedule, costs)).bubble_rate_makespan;
 }
 
-std::string pipeline_text(const Recipe& recipe, const PipelineOptions& pipeline,
-                          const std::vector<Layer>& layers) {
+}  // namespace
+
+std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vector<Layer>& layers) {
   const ParallelRecipe& parallel = recipe.parallel;
-  std::string text = partition_table(layer_costs(layers, recipe), pipeline.starts, "parameters");
-  text += fmt::format(
+  const bool has_lanes = parallel.mesh->pipeline > 1;
+  if (!has_lanes) refuse_unused(parallel);
+  if (!has_lanes && parallel.recompute != "always") return std::nullopt;
+  PipelinePlan plan;
+  plan.schedule = parallel.schedule.value_or(kDefaultSchedule);
+  Schedule& schedule = plan.options.schedule;
+  schedule = make(plan.schedule, parallel);
+  const std::vector<LayerCost> costs = layer_costs(layers, recipe.train);
+  plan.options.starts = cut(costs, plan, parallel);
+  const std::vector<int> recomputed = recomputed_stages(parallel.recompute, schedule.num_stages());
+  if (!recomputed.empty()) schedule = with_recompute(schedule, recomputed);
+  plan.bubble = simulated_bubble(schedule);
+  plan.text = partition_table(costs, plan.options.starts, "parameters");
+  plan.text += fmt::format(
       "pipeline: {} lanes, schedule {}, {} micro-batch{}, bubble {:.1f} % if all stages take as long",
-      parallel.mesh->pipeline, schedule_name(parallel), parallel.micro_batches,
-      parallel.micro_batches == 1 ? "" : "es", 100 * predicted_bubble(pipeline.schedule));
-  return text;
+      parallel.mesh->pipeline, plan.schedule, parallel.micro_batches, parallel.micro_batches == 1 ? "" : "es",
+      100 * plan.bubble);
+  return plan;
 }
 
 }  // namespace troika

@@ -8,6 +8,7 @@
 #include "troika/base/interrupt.h"
 #include "troika/base/text.h"
 #include "troika/parallel/torch_errors.h"
+#include "troika/schedule/partition.h"
 #include "troika/train/rate_schedule.h"
 #include "troika/train/run_log.h"
 #include "troika/train/step_pieces.h"
@@ -18,15 +19,6 @@ namespace {
 
 constexpr int64_t kWarmUpSteps = 10;  // first touches of memory and kernels; not in samples_per_s
 constexpr int64_t kTracedStep = 20;   // of this process: late enough to be a usual one
-
-/// Those whose names begin with `prefix`, without it.
-std::vector<NamedTensor> part_of_state(const std::vector<NamedTensor>& state, std::string_view prefix) {
-  std::vector<NamedTensor> part;
-  for (const NamedTensor& tensor : state) {
-    if (tensor.name.starts_with(prefix)) part.push_back({tensor.name.substr(prefix.size()), tensor.tensor});
-  }
-  return part;
-}
 
 class RankLoop {
  public:
@@ -125,15 +117,15 @@ void RankLoop::load_given(int64_t steps_done) {
 void RankLoop::describe() {
   const std::vector<int64_t>& weights = replica_.weights_of_stages();
   const int64_t parameters = std::accumulate(weights.begin(), weights.end(), int64_t{0});
+  const std::vector<int64_t> starts =
+      work_.pipeline ? work_.pipeline->options.starts : std::vector<int64_t>{0};
   for (size_t stage = 0; stage < weights.size(); ++stage) {
     StageReport& report = run_.report.stages.emplace_back();
     report.parameters = weights[stage];
-    const std::vector<int64_t> whole = {0};
-    const std::vector<int64_t>& starts = work_.pipeline ? work_.pipeline->starts : whole;
-    const size_t end =
-        stage + 1 < starts.size() ? static_cast<size_t>(starts[stage + 1]) : work_.layers.size();
-    for (auto i = static_cast<size_t>(starts[stage]); i < end; ++i)
-      report.layers.push_back(work_.layers[i].name);
+    const Range layers = layers_of_stage(starts, stage, work_.layers.size());
+    for (int64_t i = layers.begin; i < layers.end; ++i) {
+      report.layers.push_back(work_.layers[static_cast<size_t>(i)].name);
+    }
   }
   const ParallelRecipe& parallel = work_.recipe.parallel;
   run_.progress.line(fmt::format(
@@ -243,10 +235,7 @@ void RankLoop::save() {
   const auto start = Clock::now();
   comm_.say("writing a checkpoint", at_.step);
   std::vector<NamedTensor> state = replica_.state();
-  if (!lead_) {
-    new_best_ = false;
-    return;
-  }
+  if (!lead_) return;
   log_.sync();
   write_checkpoint(run_.dir.last(), {std::move(state), to_metadata(work_, at_)});
   run_.dir.keep();
@@ -275,10 +264,9 @@ void RankLoop::finish() {
     const int64_t step = at_.best_step > 0 && run_.validation != nullptr ? at_.best_step : at_.step;
     run_.report.weights_step = step;
     comm_.say("writing the weights", at_.step);
-    const bool has_all = state.empty();
-    write_weights(run_.dir.model(), has_all ? replica_.parameters() : part_of_state(state, "weights."),
-                  has_all ? replica_.others() : part_of_state(state, "others."),
-                  {{"step", std::to_string(step)}});
+    const StateWeights weights =
+        state.empty() ? StateWeights{replica_.parameters(), replica_.others()} : weights_of_state(state);
+    write_weights(run_.dir.model(), weights.parameters, weights.others, {{"step", std::to_string(step)}});
   }
   // Rounds of evaluation grow: at_.step is the one of the last step's.
   if (run_.validation != nullptr && !validated_) {

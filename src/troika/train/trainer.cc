@@ -10,7 +10,6 @@
 #include "troika/base/memory.h"
 #include "troika/base/text.h"
 #include "troika/comm/rank_group.h"
-#include "troika/train/pipeline_plan.h"
 #include "troika/train/pipeline_trace.h"
 #include "troika/train/rank_loop.h"
 
@@ -207,15 +206,12 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   write_whole(dir->recipe(), to_toml(work.recipe));
   write_whole(dir->features(), to_json(work.features));
 
-  report.mesh = *work.recipe.parallel.mesh;
-  if (work.pipeline) {
-    report.schedule = schedule_name(work.recipe.parallel);
-    report.predicted_bubble_rate = predicted_bubble(work.pipeline->schedule);
-  }
+  report.mesh = work.mesh();
+  report.schedule = work.schedule();
+  if (work.pipeline) report.predicted_bubble_rate = work.pipeline->bubble;
   report.micro_batches = work.recipe.parallel.micro_batches;
   report.threads_per_rank = *work.recipe.parallel.threads_per_rank;
-  // Here, not in a rank: it builds layers, which draw from the generator that forwards are watched for.
-  if (work.mesh().pipeline > 1) progress.line(pipeline_text(work.recipe, *work.pipeline, work.layers));
+  if (work.mesh().pipeline > 1) progress.line(work.pipeline->text);
   std::vector<std::vector<Span>> spans(static_cast<size_t>(work.ranks()));
   internal::Run run{work,
                     options,
@@ -234,7 +230,7 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
 
   report.trace = gathered(spans);
   if (work.mesh().pipeline > 1 && !report.trace.spans.empty()) {
-    const Schedule& schedule = work.pipeline->schedule;
+    const Schedule& schedule = work.pipeline->options.schedule;
     report.lanes = lanes_of_first_replica(report.trace, work.mesh());
     report.simulated = simulated_from(schedule, report.lanes);
     report.measured_bubble_rate = measured_bubble(schedule, report.lanes);

@@ -176,18 +176,22 @@ void start_from(const Path& file, const std::vector<std::string>& fresh_layers,
   for (const NamedTensor& want : wanted) want.tensor.detach().copy_(found.at(want.name));
 }
 
-void start_state_from(const Path& file, const std::vector<std::string>& fresh_layers,
-                      const std::vector<NamedTensor>& state) {
-  std::vector<NamedTensor> parameters;
-  std::vector<NamedTensor> others;
+StateWeights weights_of_state(const std::vector<NamedTensor>& state) {
+  StateWeights weights;
   for (const NamedTensor& part : state) {
     if (part.name.starts_with(kWeights)) {
-      parameters.push_back({part.name.substr(kWeights.size()), part.tensor});
+      weights.parameters.push_back({part.name.substr(kWeights.size()), part.tensor});
     } else if (part.name.starts_with(kOthers)) {
-      others.push_back({part.name.substr(kOthers.size()), part.tensor});
+      weights.others.push_back({part.name.substr(kOthers.size()), part.tensor});
     }
   }
-  start_from(file, fresh_layers, parameters, others);
+  return weights;
+}
+
+void start_state_from(const Path& file, const std::vector<std::string>& fresh_layers,
+                      const std::vector<NamedTensor>& state) {
+  const StateWeights weights = weights_of_state(state);
+  start_from(file, fresh_layers, weights.parameters, weights.others);
 }
 
 }  // namespace troika

@@ -30,7 +30,13 @@ void write_weights(const Path& path, const std::vector<NamedTensor>& parameters,
 void start_from(const Path& file, const std::vector<std::string>& fresh_layers,
                 const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& others);
 
-/// The same for the weights and buffers of a Replica::state(), which load_state() then takes.
+/// The weights and buffers of a Replica::state(), under the model's names.
+struct StateWeights {
+  std::vector<NamedTensor> parameters, others;
+};
+StateWeights weights_of_state(const std::vector<NamedTensor>& state);
+
+/// start_from for the weights and buffers of a Replica::state(), which load_state() then takes.
 void start_state_from(const Path& file, const std::vector<std::string>& fresh_layers,
                       const std::vector<NamedTensor>& state);
 

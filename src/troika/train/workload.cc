@@ -9,7 +9,6 @@
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/model.h"
 #include "troika/train/models/registry.h"
-#include "troika/train/pipeline_plan.h"
 #include "troika/train/rate_schedule.h"
 #include "troika/train/recipe_sections.h"
 
@@ -120,7 +119,7 @@ Workload prepare(const Recipe& recipe) {
 ReplicaOptions replica_options(const Workload& work) {
   ReplicaOptions options;
   options.mesh = work.mesh();
-  options.pipeline = work.pipeline;
+  if (work.pipeline) options.pipeline = work.pipeline->options;
   options.optimizer = optimizer_of(work.recipe.train);
   options.weights =
       work.recipe.parallel.weights == "replicated" ? WeightPlacement::replicated : WeightPlacement::shared;

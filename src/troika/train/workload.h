@@ -13,6 +13,7 @@
 #include "troika/parallel/replica.h"
 #include "troika/train/encoder.h"
 #include "troika/train/loss.h"
+#include "troika/train/pipeline_plan.h"
 #include "troika/train/recipe.h"
 #include "troika/train/sample_weights.h"
 
@@ -35,11 +36,12 @@ struct Workload {
   Loss loss;
   SampleWeights weights;
   std::vector<Layer> layers;
-  std::optional<PipelineOptions> pipeline;  // of several stages, or recomputed ones
-  int64_t train_samples = 0;                // rows, or with windows windows
+  std::optional<PipelinePlan> pipeline;  // of several stages, or recomputed ones
+  int64_t train_samples = 0;             // rows, or with windows windows
 
   int ranks() const { return static_cast<int>(*recipe.parallel.ranks); }
   const Mesh& mesh() const { return *recipe.parallel.mesh; }
+  std::string schedule() const { return pipeline ? pipeline->schedule : "none"; }
   int64_t steps_per_epoch() const { return (train_samples + recipe.train.batch - 1) / recipe.train.batch; }
   int64_t total_steps() const {
     return recipe.train.steps ? *recipe.train.steps : *recipe.train.epochs * steps_per_epoch();
