@@ -67,7 +67,7 @@ TEST(ChromeJson, ACompleteEventPerPass) {
 
 TEST(ChromeJson, NamesAreWrittenAsJsonWantsThem) {
   const std::string name = "a \"b\" \\ \n \x01 \xFF", lane = "la\"ne";
-  const std::string text = chrome_json(one_f_one_b(2, 1), name, lane);
+  const std::string text = chrome_json(one_f_one_b(2, 1), name, {.lane_name = lane});
   const std::vector<Json> names = events_of(text, "M");
   EXPECT_EQ(only(names, "process_name").at("args").at("name"), "a \"b\" \\ \n \x01 \xEF\xBF\xBD");
   std::vector<std::string> threads;
@@ -145,6 +145,38 @@ TEST(ChromeJson, DataPeersSendAmongThemselves) {
       EXPECT_LT(start.at("ts"), end.at("ts"));
     }
   }
+}
+
+// Rank 2d + l is lane l of pipeline d. The first one's send isn't in the trace: the second's isn't its own.
+TEST(ChromeJson, OnAMeshNoArrowLeavesItsPipeline) {
+  Trace trace{4, {}};
+  for (const Span& span : two_ranks_with_messages().spans) {
+    if (span.action != parse_action("0SF0>1")) trace.spans.push_back(span);
+    trace.spans.push_back({2 + span.rank, span.action, span.start_s + 10, span.end_s + 10});
+  }
+  const std::string text = chrome_json(trace, "t", {.mesh = Mesh{2, 2, 1}});
+  const std::vector<Json> starts = events_of(text, "s"), ends = events_of(text, "f");
+  ASSERT_EQ(starts.size(), 3u);
+  ASSERT_EQ(ends.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(starts[i].at("id"), ends[i].at("id"));
+    EXPECT_EQ(starts[i].at("tid").get<int>() / 2, ends[i].at("tid").get<int>() / 2);
+  }
+  std::vector<std::string> threads;
+  for (const Json& event : events_of(text, "M")) {
+    if (event.at("name") == "thread_name") threads.push_back(event.at("args").at("name"));
+  }
+  EXPECT_EQ(threads, (std::vector<std::string>{"rank 0 · lane 0, data 0", "rank 1 · lane 1, data 0",
+                                               "rank 2 · lane 0, data 1", "rank 3 · lane 1, data 1"}));
+  EXPECT_DEATH(chrome_json(trace, "t", {.mesh = Mesh{1, 2, 1}}), "mesh");
+}
+
+TEST(ChromeJson, HasTheProfilersKeys) {
+  const Json whole = Json::parse(chrome_json(one_f_one_b(2, 1), "a step"));
+  EXPECT_EQ(whole.at("schemaVersion"), 1);
+  EXPECT_EQ(whole.at("traceName"), "a step");
+  EXPECT_EQ(whole.at("displayTimeUnit"), "ms");
+  EXPECT_EQ(whole.at("distributedInfo").at("world_size"), 2);
 }
 
 TEST(ChromeJson, MemoryIsACounterPerRank) {

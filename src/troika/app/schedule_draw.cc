@@ -141,7 +141,7 @@ std::string content(const std::string& format, const DrawOptions& options, std::
   Drawing& drawing = drawings.front();
   if (format == "actions") return to_text(drawing.subject().schedule);
   if (format == "csv") return drawing.csv();
-  return chrome_json(drawing.trace_with_memory(), drawing.subject().name, "lane") + "\n";
+  return chrome_json(drawing.trace_with_memory(), drawing.subject().name, {.lane_name = "lane"}) + "\n";
 }
 
 // What is written, and refuses what doesn't go together.

@@ -14,7 +14,7 @@ namespace {
 std::string drawing(const TrainReport& report, bool json) {
   const std::string title =
       fmt::format("one training step, {} rank{}", report.trace.ranks, report.trace.ranks == 1 ? "" : "s");
-  if (json) return chrome_json(report.trace, title);
+  if (json) return chrome_json(report.trace, title, {.mesh = report.mesh});
   if (report.lanes.spans.empty()) return draw_svg({report.trace}, {title});
   return draw_svg({report.simulated, report.lanes},
                   {"predicted: the measured passes, with nothing lost between them", "measured: " + title});

@@ -111,7 +111,8 @@ Anchor anchor_of_receive(const std::vector<Slice>& lane, size_t at) {
 
 class Events {
  public:
-  Events(const Trace& trace, const std::string& lane_name) : ranks_(trace.ranks), lane_name_(lane_name) {
+  Events(const Trace& trace, const ChromeOptions& options) : ranks_(trace.ranks), options_(options) {
+    TROIKA_ASSERT(!options.mesh || options.mesh->ranks() == trace.ranks, "the mesh isn't of these ranks");
     const std::vector<TraceLane> lanes = lanes_of(trace);
     for (size_t rank = 0; rank < lanes.size(); ++rank) {
       slices_.push_back(slices_of(lanes[rank], static_cast<int>(rank)));
@@ -126,7 +127,7 @@ class Events {
       for (const Slice& slice : slices_[static_cast<size_t>(rank)]) rows = std::max(rows, slice.row + 1);
       for (int row = 0; row < rows; ++row) {
         const std::string thread =
-            fmt::format("{} {}{}", lane_name_, rank, row == 0 ? "" : fmt::format(", beside it ({})", row));
+            name_of_rank(rank) + (row == 0 ? "" : fmt::format(", beside it ({})", row));
         add("thread_name", "M", thread_of(rank, row),
             fmt::format("\"args\":{{\"name\":{}}}", quoted(thread)));
         add("thread_sort_index", "M", thread_of(rank, row),
@@ -141,26 +142,27 @@ class Events {
     }
   }
 
-  // The k-th send of a message, by rank and then by time, belongs to its k-th receive: data and tensor peers
-  // have the same messages, each among themselves, and so have the steps of a longer trace.
+  // Data and tensor peers have the same messages, each among themselves. Of one pipeline the k-th send of a
+  // message, by time, belongs to its k-th receive: so it is with the steps of a longer trace. Without a mesh
+  // the ranks' order says whose is whose.
   void add_arrows() {
-    std::map<Message, std::vector<std::pair<int, Anchor>>> sends, receives;
+    std::map<std::pair<int, Message>, std::vector<std::pair<int, Anchor>>> sends, receives;
     for (size_t rank = 0; rank < slices_.size(); ++rank) {
       const std::vector<Slice>& lane = slices_[rank];
       for (size_t at = 0; at < lane.size(); ++at) {
         if (!is_message(lane[at].action.op)) continue;
         const bool send = is_send(lane[at].action.op);
-        auto& ends = (send ? sends : receives)[message_of(lane[at].action)];
-        ends.emplace_back(static_cast<int>(rank),
-                          send ? anchor_of_send(lane, at) : anchor_of_receive(lane, at));
+        const int number = static_cast<int>(rank);
+        auto& ends = (send ? sends : receives)[{pipeline_of(number), message_of(lane[at].action)}];
+        ends.emplace_back(number, send ? anchor_of_send(lane, at) : anchor_of_receive(lane, at));
       }
     }
     int arrow = 0;
-    for (const auto& [message, from] : sends) {
-      const auto& to = receives[message];
+    for (const auto& [which, from] : sends) {
+      const auto& to = receives[which];
       for (size_t k = 0; k < std::min(from.size(), to.size()); ++k) {
         if (!from[k].second.found || !to[k].second.found) continue;
-        add_arrow(message, from[k], to[k], arrow++);
+        add_arrow(which.second, from[k], to[k], arrow++);
       }
     }
   }
@@ -168,7 +170,7 @@ class Events {
   void add_memory(const Trace& trace) {
     for (size_t rank = 0; rank < trace.memory.size(); ++rank) {
       for (const MemoryLevel& level : trace.memory[rank]) {
-        add(fmt::format("memory of {} {}", lane_name_, rank), "C", static_cast<int>(rank),
+        add(fmt::format("memory of {} {}", options_.lane_name, rank), "C", static_cast<int>(rank),
             fmt::format("\"ts\":{},\"args\":{{\"bytes\":{}}}", micros(nanoseconds(level.at_s)), level.bytes));
       }
     }
@@ -177,6 +179,24 @@ class Events {
   const std::string& text() const { return text_; }
 
  private:
+  std::string name_of_rank(int rank) const {
+    std::string name = fmt::format("{} {}", options_.lane_name, rank);
+    if (!options_.mesh) return name;
+    const Coordinate at = options_.mesh->coordinate(rank);
+    std::vector<std::string> places;
+    if (options_.mesh->pipeline > 1) places.push_back(fmt::format("lane {}", at.pipeline));
+    if (options_.mesh->data > 1) places.push_back(fmt::format("data {}", at.data));
+    if (options_.mesh->tensor > 1) places.push_back(fmt::format("tensor {}", at.tensor));
+    return places.empty() ? name : fmt::format("{} · {}", name, fmt::join(places, ", "));
+  }
+
+  /// Ranks with the same number send each other messages.
+  int pipeline_of(int rank) const {
+    if (!options_.mesh) return 0;
+    const Coordinate at = options_.mesh->coordinate(rank);
+    return options_.mesh->rank({at.data, 0, at.tensor});
+  }
+
   int thread_of(int rank, int row) const { return row * ranks_ + rank; }
 
   void add(const std::string& name, std::string_view phase, int thread, const std::string& rest) {
@@ -208,7 +228,7 @@ class Events {
   }
 
   int ranks_;
-  std::string lane_name_;
+  ChromeOptions options_;
   int rows_ = 1;
   std::vector<std::vector<Slice>> slices_;  // per rank, by start
   std::string text_;
@@ -216,7 +236,7 @@ class Events {
 
 }  // namespace
 
-std::string chrome_json(const Trace& trace, const std::string& name, const std::string& lane_name) {
+std::string chrome_json(const Trace& trace, const std::string& name, const ChromeOptions& options) {
   constexpr double kLongest = 9e9;  // seconds, in 64 bits of nanoseconds
   if (trace.duration_s() > kLongest) {
     fail(
@@ -224,12 +244,15 @@ std::string chrome_json(const Trace& trace, const std::string& name, const std::
         "take smaller times",
         trace.duration_s(), kLongest);
   }
-  Events events(trace, lane_name);
+  Events events(trace, options);
   events.add_names(name);
   events.add_slices();
   events.add_arrows();
   events.add_memory(trace);
-  return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + events.text() + "\n]}\n";
+  return fmt::format(
+      "{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"traceName\":{},\"distributedInfo\":{{\"rank\":0,"
+      "\"world_size\":{}}},\"traceEvents\":[\n{}\n]}}\n",
+      quoted(name), trace.ranks, events.text());
 }
 
 }  // namespace troika

@@ -3,9 +3,11 @@
 // in order. Pure; thread-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "troika/base/mesh.h"
 #include "troika/trace/trace.h"
 
 namespace troika {
@@ -34,10 +36,16 @@ struct TextOptions {
 /// the time they take.
 std::string draw_text(const Trace& trace, const TextOptions& options = {});
 
-/// Trace event JSON as Chrome and Perfetto open it: a process per trace, a thread per rank, a complete event
-/// per action (nested slices stay nested; one that overlaps another otherwise stands on a thread beside it),
-/// an instant event per message that takes no time, a counter per rank for memory, a flow arrow per message
-/// where both ends are in the trace. Throws Error if the trace is longer than nanoseconds in 64 bits can say.
-std::string chrome_json(const Trace& trace, const std::string& name, const std::string& lane_name = "rank");
+struct ChromeOptions {
+  std::string lane_name = "rank";  // as in SvgOptions
+  std::optional<Mesh> mesh = {};   // of the ranks: names where each stands, and whose messages are whose
+};
+
+/// Trace event JSON as Chrome and Perfetto open it, with the keys of PyTorch's profiler: a process per trace,
+/// a thread per rank, a complete event per action (nested slices stay nested; one that overlaps another
+/// otherwise stands on a thread beside it), an instant event per message that takes no time, a counter per
+/// rank for memory, a flow arrow per message where both ends are in the trace. Throws Error if the trace is
+/// longer than nanoseconds in 64 bits can say.
+std::string chrome_json(const Trace& trace, const std::string& name, const ChromeOptions& options = {});
 
 }  // namespace troika
