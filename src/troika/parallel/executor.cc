@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <optional>
+
 #include "troika/base/error.h"
 #include "troika/parallel/torch_errors.h"
 
@@ -111,6 +113,8 @@ void execute(const Schedule& schedule, int lane, int64_t step, const LaneWork& w
   for (const Action& action : schedule.lanes[static_cast<size_t>(lane)]) {
     if (action.op == Op::load) continue;  // data is there
     work.begins(action);
+    std::optional<MeterScope> memory;
+    if (work.meter_of) memory.emplace(work.meter_of(action.stage));
     if (log.spans == nullptr) {
       execution.act(action);
       continue;

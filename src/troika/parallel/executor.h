@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "troika/base/clock.h"
+#include "troika/parallel/memory_meter.h"
 #include "troika/parallel/stage.h"
 #include "troika/parallel/tensor_link.h"
 #include "troika/schedule/schedule.h"
@@ -22,6 +23,8 @@ struct LaneWork {
   std::function<void(int stage)> optimizer_step = [](int) {};
   /// Hears of each action before it begins: a sign of life, and words for whoever waits.
   std::function<void(const Action&)> begins = [](const Action&) {};
+  /// What the actions of a stage allocate is charged to its meter; null: nobody counts.
+  std::function<const MemoryMeter*(int stage)> meter_of = nullptr;
 };
 
 /// Where spans go; null: nobody looks.

@@ -110,6 +110,7 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
   }
   for (const StageWiring& stage : wiring.stages) {
     if (schedule.lane_of(stage.stage) != lane) continue;
+    const MeterScope memory(options.meter_of ? options.meter_of(stage.stage) : nullptr);
     auto trained =
         std::make_unique<TrainedStage>(data(), layers_of(layers, stage), stage, options, c.size(),
                                        schedule.is_recomputed(stage.stage), has_ties(wiring, stage));
@@ -252,6 +253,7 @@ LaneWork Replica::State::lane_work() {
   work.stages.resize(wiring.stages.size());
   for (auto& [number, stage] : stages) work.stages[static_cast<size_t>(number)] = &stage->stage();
   work.link = link.get();
+  work.meter_of = options.meter_of;
   work.begins = [this](const Action& action) { communicator.say(name_of(action.op), steps + 1); };
   return work;
 }

@@ -24,6 +24,8 @@
 
 namespace troika {
 
+class MemoryMeter;
+
 /// One piece of work: consecutive samples of the global batch that belong to one (rank, micro-batch). samples
 /// may be 0.
 struct Batch {
@@ -62,6 +64,9 @@ struct ReplicaOptions {
   double clip_norm = 0;            // the largest norm of the mean gradient over all parameters; 0: any
   int64_t batch_norm_group = 0;    // consecutive samples of the global batch; 0: the whole batch
   bool bf16 = false;               // forward's products in bfloat16; weights and sums stay float32
+  /// What a stage of this rank holds is charged to its meter, which outlives the replica; null: nobody
+  /// counts.
+  std::function<const MemoryMeter*(int stage)> meter_of = {};
 };
 
 struct StepResult {
