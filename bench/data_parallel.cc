@@ -1,13 +1,8 @@
 // What data parallelism costs and gains: a plain LibTorch loop, Troika with one rank, with N ranks that share
-// or replicate their weights, and with the layout that it would choose, at the same global batch. Blocks of
-// steps alternate, A B C A B C; a ratio is taken within a round, so that a slow moment of the machine hits
-// both sides. With --serve one way waits for orders, so that bench/peers/compare.py can alternate it with
-// PyTorch's.
+// or replicate their weights, and with the layout that it would choose, at the same global batch, in
+// alternating blocks of steps (ways.h). With --serve one way waits for orders of bench/peers/compare.py.
 #include <CLI/CLI.hpp>
-#include <iostream>
-#include <nlohmann/json.hpp>
 
-#include "stats.h"
 #include "train_steps.h"
 #include "troika/base/cpu.h"
 #include "troika/base/memory.h"
@@ -26,33 +21,6 @@ struct Options {
   std::string filter, serve;
 };
 
-void measure(std::vector<Way>& ways, double seconds, int rounds) {
-  std::vector<int> steps;
-  for (const Way& way : ways) {
-    const double one = way.block(5);
-    const double of_block = seconds / rounds / static_cast<double>(ways.size());
-    steps.push_back(std::max(3, static_cast<int>(of_block / one)));
-  }
-  for (int round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < ways.size(); ++i) ways[i].seconds.push_back(ways[i].block(steps[i]));
-  }
-}
-
-/// How many times faster `a` is than `b`, round by round.
-bench::Spread speed_up(const Way& a, const Way& b) {
-  std::vector<double> ratios;
-  for (size_t i = 0; i < a.seconds.size(); ++i) ratios.push_back(b.seconds[i] / a.seconds[i]);
-  return bench::spread_of(std::move(ratios));
-}
-
-std::string text(const bench::Spread& s, int digits) {
-  return fmt::format("{:.{}f} ({:.{}f} - {:.{}f})", s.median, digits, s.low, digits, s.high, digits);
-}
-
-nlohmann::json to_json(const bench::Spread& s) {
-  return {{"median", s.median}, {"low", s.low}, {"high", s.high}};
-}
-
 nlohmann::json run_case(const Case& c, const Options& options) {
   Ways ways = bench::ways_of(c, options.ranks);
   measure(ways.all, options.seconds, options.rounds);
@@ -60,10 +28,8 @@ nlohmann::json run_case(const Case& c, const Options& options) {
   bench::Table table({c.name(), "us a step (quartiles)", "samples/s", "x plain (quartiles)"});
   nlohmann::json rows = nlohmann::json::array();
   for (const Way& way : ways.all) {
-    std::vector<double> microseconds;
-    for (const double s : way.seconds) microseconds.push_back(s * 1e6);
-    const bench::Spread time = bench::spread_of(microseconds);
-    const double rate = static_cast<double>(way.batch) / time.median * 1e6;
+    const bench::Spread time = bench::microseconds(way);
+    const double rate = bench::samples_per_s(way);
     const bench::Spread ratio = speed_up(way, plain);
     table.add({way.name, text(time, 1), fmt::format("{:.0f}", rate), text(ratio, 3)});
     rows.push_back({{"name", way.name},
@@ -89,17 +55,10 @@ nlohmann::json run_case(const Case& c, const Options& options) {
           {"shared_over_replicated", to_json(better)}};
 }
 
-/// Says "ready", then for each line with a number does that many steps and answers with the seconds of one.
 int serve(const Options& options) {
   for (const Case& c : bench::all_cases()) {
-    if (c.name() != options.filter) continue;
-    for (const Way& way : bench::ways_of(c, options.ranks).all) {
-      if (way.name != options.serve) continue;
-      way.block(1);  // what is done once is done
-      std::cout << "ready" << std::endl;
-      for (int steps; std::cin >> steps;) std::cout << fmt::format("{:.9f}", way.block(steps)) << std::endl;
+    if (c.name() == options.filter && bench::serve(bench::ways_of(c, options.ranks).all, options.serve))
       return 0;
-    }
   }
   fmt::print(stderr, "data_parallel: no case \"{}\" or no way \"{}\"; --list prints them\n", options.filter,
              options.serve);

@@ -15,6 +15,8 @@
 #include "troika/base/split.h"
 #include "troika/comm/rank_group.h"
 #include "troika/parallel/replica.h"
+#include "troika/schedule/catalogue.h"
+#include "troika/schedule/partition.h"
 #include "troika/train/models/registry.h"
 #include "troika/train/trial.h"
 
@@ -125,31 +127,71 @@ double plain_list(const Case& c, int threads, int steps) {
   });
 }
 
-double engine(const Case& c, const Layout& layout, WeightPlacement weights, int steps) {
+/// How the engine does it.
+struct Setting {
+  Mesh mesh = {};
+  int threads = 1;  // of a rank
+  int micro_batches = 1;
+  std::string schedule = {};  // of several lanes
+  WeightPlacement weights = WeightPlacement::shared;
+};
+
+/// The first layer of each stage, so that the largest has as few parameters as possible.
+std::vector<int64_t> cut_by_parameters(const std::vector<Layer>& layers, int stages) {
+  std::vector<LayerCost> costs;
+  for (const Layer& layer : layers) {
+    const Model model({layer}, 1);
+    LayerCost& cost = costs.emplace_back(LayerCost{layer.name});
+    for (const NamedTensor& p : model.parameters()) cost.work += static_cast<double>(p.tensor.numel());
+  }
+  return partition(costs, {.stages = stages}).starts;
+}
+
+ReplicaOptions options_of(const Case& c, const Setting& setting) {
   ReplicaOptions options;
-  options.weights = weights;
+  options.mesh = setting.mesh;
+  options.weights = setting.weights;
   options.optimizer.kind = Optimizer::Kind::sgd;
   options.optimizer.learning_rate = kLearningRate;
+  if (setting.mesh.pipeline > 1) {
+    options.pipeline.emplace();
+    options.pipeline->schedule = make_schedule(
+        setting.schedule, {.lanes = setting.mesh.pipeline, .micro_batches = setting.micro_batches});
+    options.pipeline->starts = cut_by_parameters(layers_of(c), options.pipeline->schedule.num_stages());
+  }
+  return options;
+}
+
+double engine(const Case& c, const Setting& setting, int steps) {
+  const ReplicaOptions options = options_of(c, setting);
   const Loss loss = [](const Tensors& outputs, const Batch& batch) {
     return LossValue{torch::mse_loss(outputs[0], batch.target, at::Reduction::Sum),
                      static_cast<double>(batch.samples)};
   };
   const Data data = make_data(c);
-  std::vector<double> seconds(static_cast<size_t>(layout.ranks));
-  place_thread(layout.ranks == 1 ? static_cast<int>(layout.threads) : 1);
+  const int ranks = setting.mesh.ranks();
+  std::vector<double> seconds(static_cast<size_t>(ranks));
+  place_thread(ranks == 1 ? setting.threads : 1);
   GroupOptions group;
-  group.pin = layout.ranks > 1;  // one rank stays where it was put above
-  run_thread_ranks(static_cast<int>(layout.ranks), group, [&](Communicator& communicator) {
-    at::set_num_threads(static_cast<int>(layout.threads));
+  group.pin = ranks > 1;  // one rank stays where it was put above
+  run_thread_ranks(ranks, group, [&](Communicator& communicator) {
+    at::set_num_threads(setting.threads);
     Replica replica(communicator, layers_of(c), options);
-    const Range mine = share({0, c.batch}, layout.ranks, communicator.rank());
-    const Data own = data.part(mine);
-    const Batch batch{own.inputs, own.target, mine.size(), mine.begin};
-    seconds[static_cast<size_t>(communicator.rank())] = timed(steps, [&] {
-      replica.step({&batch, 1}, loss);
-    });
+    std::vector<Batch> pieces;
+    for (int i = 0; i < setting.micro_batches; ++i) {
+      const Range micro_batch = share({0, c.batch}, setting.micro_batches, i);
+      const int64_t data_rank = setting.mesh.coordinate(communicator.rank()).data;
+      const Range mine = share(micro_batch, setting.mesh.data, data_rank);
+      const Data own = data.part(mine);
+      pieces.push_back({own.inputs, own.target, mine.size(), mine.begin});
+    }
+    seconds[static_cast<size_t>(communicator.rank())] = timed(steps, [&] { replica.step(pieces, loss); });
   });
   return *std::max_element(seconds.begin(), seconds.end());
+}
+
+Setting of_layout(const Layout& layout) {
+  return {.mesh = {static_cast<int>(layout.ranks), 1, 1}, .threads = static_cast<int>(layout.threads)};
 }
 
 /// As `--ranks auto`: the product's own trial, then always what it chose.
@@ -159,17 +201,17 @@ class Automatic {
 
   double operator()(int steps) {
     if (!chosen_) chosen_ = choose();
-    return engine(case_, *chosen_, WeightPlacement::shared, steps);
+    return engine(case_, of_layout(*chosen_), steps);
   }
 
  private:
   Layout choose() const {
     constexpr int64_t kLongRun = 1'000'000'000;  // steps
     const auto measure = [this](const Layout& layout, double seconds, int64_t most_steps) {
-      const double one = engine(case_, layout, WeightPlacement::shared, 2);
+      const double one = engine(case_, of_layout(layout), 2);
       const int64_t steps =
           std::clamp<int64_t>(std::llround(seconds / one), 2, std::max<int64_t>(2, most_steps));
-      const double mean = engine(case_, layout, WeightPlacement::shared, static_cast<int>(steps));
+      const double mean = engine(case_, of_layout(layout), static_cast<int>(steps));
       return TrialBlock{steps, static_cast<double>(steps * case_.batch), mean * static_cast<double>(steps)};
     };
     Progress quiet(true);
@@ -191,6 +233,32 @@ std::vector<Case> all_cases() {
           {"lstm", 64, 1, 64}, {"lstm", 128, 2, 64}, {"transformer", 64, 2, 32}, {"transformer", 256, 4, 16}};
 }
 
+std::vector<Case> pipeline_cases() { return {{"mlp", 512, 8, 256}, {"transformer", 128, 4, 64}}; }
+
+std::string one_rank(int threads, int micro_batches) {
+  std::string name = fmt::format("1 rank, {} thread{}", threads, threads == 1 ? "" : "s");
+  if (micro_batches > 1) name += fmt::format(", {} micro-batches", micro_batches);
+  return name;
+}
+
+std::vector<Way> pipeline_ways(const Case& c, int lanes) {
+  std::vector<Way> ways;
+  const auto add = [&](std::string name, const Setting& setting) {
+    ways.push_back({std::move(name), c.batch, [=](int steps) { return engine(c, setting, steps); }});
+  };
+  add(one_rank(lanes), {.threads = lanes});
+  add(one_rank(1), {});
+  for (const int micro_batches : {8, 32}) add(one_rank(1, micro_batches), {.micro_batches = micro_batches});
+  add(fmt::format("{} data ranks", lanes), {.mesh = {lanes, 1, 1}});
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    for (const int micro_batches : {8, 32}) {
+      add(fmt::format("{} lanes, {}, {} micro-batches", lanes, schedule, micro_batches),
+          {.mesh = {1, lanes, 1}, .micro_batches = micro_batches, .schedule = schedule});
+    }
+  }
+  return ways;
+}
+
 Ways ways_of(const Case& c, int ranks) {
   Case part = c;
   part.batch = c.batch / ranks;
@@ -199,7 +267,9 @@ Ways ways_of(const Case& c, int ranks) {
     ways.all.push_back({std::move(name), of.batch, std::move(block)});
   };
   const auto engine_with = [&c](int of_ranks, WeightPlacement weights) {
-    return [=, of = c](int steps) { return engine(of, {of_ranks, 1}, weights, steps); };
+    return [=, of = c](int steps) {
+      return engine(of, {.mesh = {of_ranks, 1, 1}, .weights = weights}, steps);
+    };
   };
   add("plain, 1 thread", c, [=](int steps) { return plain_flat(c, 1, steps); });
   add("plain, tensor list", c, [=](int steps) { return plain_list(c, 1, steps); });

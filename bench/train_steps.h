@@ -1,12 +1,14 @@
 // Training steps of one model at one global batch, done in different ways: a plain LibTorch loop, Troika with
-// one rank, with N ranks that share or replicate their weights, and as `--ranks auto` would. What
-// bench/data_parallel times. Threading: from one thread; a block starts rank threads of its own.
+// one rank, with N ranks that share or replicate their weights, as `--ranks auto` would, and as a pipeline.
+// What bench/data_parallel and bench/pipeline time. Threading: from one thread; a block starts rank threads
+// of its own.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
+
+#include "ways.h"
 
 namespace troika::bench {
 
@@ -17,15 +19,9 @@ struct Case {
   std::string name() const;
 };
 
-/// The set of the README's table.
+/// The sets of the README's tables.
 std::vector<Case> all_cases();
-
-struct Way {
-  std::string name;
-  int64_t batch = 0;                            // samples of a step
-  std::function<double(int steps)> block = {};  // seconds for a step, the mean over a block of `steps`
-  std::vector<double> seconds = {};             // of the blocks that were timed
-};
+std::vector<Case> pipeline_cases();
 
 /// In a fixed order; the members say where.
 struct Ways {
@@ -34,5 +30,11 @@ struct Ways {
                           part_of_batch = 7;
 };
 Ways ways_of(const Case& of, int ranks);
+
+/// Of a pipeline with so many lanes, and what it is measured by: one rank with a thread for each lane, with
+/// one thread, with one thread and as many micro-batches, and as many data ranks. Stages are cut by
+/// parameters.
+std::vector<Way> pipeline_ways(const Case& of, int lanes);
+std::string one_rank(int threads, int micro_batches = 1);  // the names of the first ones
 
 }  // namespace troika::bench
