@@ -64,7 +64,7 @@ struct BatchNormUpdate {
 class BatchNormLog {
  public:
   /// `model` outlives the log.
-  explicit BatchNormLog(const Model& model) : model_(model) {}
+  explicit BatchNormLog(const Model& model) : model_(&model) {}
 
   /// Forgets what was recorded: a step begins, or failed.
   void clear() { records_.clear(); }
@@ -93,7 +93,7 @@ class BatchNormLog {
   void put_in_order();
   void take_in(const Record& record);
 
-  const Model& model_;
+  const Model* model_;
   std::vector<Record> records_;
 };
 

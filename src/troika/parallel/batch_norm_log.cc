@@ -60,6 +60,10 @@ std::vector<double> numbers_of(const at::Tensor& tensor) {
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
 }
 
+bool is_over_the_same(const at::Tensor& a, const at::Tensor& b) {
+  return a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes();
+}
+
 constexpr size_t kHeader = 8;  // numbers of a record before its mean and variance
 
 }  // namespace
@@ -110,9 +114,13 @@ void check_batch_norm_pieces(const std::string& layer, std::span<const Batch> pi
 
 int64_t BatchNormLog::place_of(const at::Tensor& buffer) const {
   if (!buffer.defined()) return -1;
-  const auto& others = model_.others();
-  const auto at = std::find_if(others.begin(), others.end(),
-                               [&](const NamedTensor& other) { return other.tensor.is_same(buffer); });
+  const auto& others = model_->others();
+  const auto at =
+      std::find_if(others.begin(), others.end(),
+                   // A version of the model has tensors of its own over the same memory.
+                   [&](const NamedTensor& other) {
+                     return other.tensor.is_same(buffer) || is_over_the_same(other.tensor, buffer);
+                   });
   // torch's kind of error: Model::forward adds the layer's name to it.
   TORCH_CHECK(at != others.end(),
               "its BatchNorm keeps running statistics that are no buffers of the model, so ",
@@ -167,7 +175,7 @@ void BatchNormLog::add_from(std::span<const double> numbers) {
 
 void BatchNormLog::exchange(Communicator& communicator) {
   // Every rank has the same buffers, so all leave here or none.
-  if (communicator.size() == 1 || model_.others().empty()) return;
+  if (communicator.size() == 1 || model_->others().empty()) return;
   std::vector<double> mine = to_numbers();
   const auto ranks = static_cast<size_t>(communicator.size());
   auto size = static_cast<int64_t>(mine.size());
@@ -204,12 +212,12 @@ void BatchNormLog::put_in_order() {
   fail(
       "two ranks had group {} of the batch for \"{}\": give every piece its own samples, and set "
       "Batch::first_sample to the place of the first one in the global batch",
-      twice->group, model_.others()[place].name);
+      twice->group, model_->others()[place].name);
 }
 
 void BatchNormLog::take_in(const Record& record) {
   const at::NoGradGuard no_grad;
-  const auto buffer = [&](int64_t place) { return model_.others()[static_cast<size_t>(place)].tensor; };
+  const auto buffer = [&](int64_t place) { return model_->others()[static_cast<size_t>(place)].tensor; };
   double momentum = record.momentum;
   if (record.counter >= 0) {
     at::Tensor counter = buffer(record.counter);

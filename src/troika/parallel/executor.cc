@@ -19,7 +19,7 @@ class Execution {
     const auto [op, stage, micro_batch, peer] = action;
     switch (op) {
       case Op::load:
-        TROIKA_ASSERT(false, "loads are left out");
+        return work_.load(stage, micro_batch);
       case Op::forward:
         pass(action, &Stage::forward);
         for (const StageEdge& edge : here(stage).wiring().out) {
@@ -40,9 +40,9 @@ class Execution {
       case Op::backward_weight:
         return pass(action, &Stage::backward_weight);
       case Op::reduce_gradients:
-        return work_.reduce_gradients(stage);
+        return work_.reduce_gradients(stage, micro_batch);
       case Op::optimizer_step:
-        return work_.optimizer_step(stage);
+        return work_.optimizer_step(stage, micro_batch);
       case Op::send_activation:
         return link().send(action, step_, here(stage).activation_for(micro_batch, peer),
                            schedule_.lane_of(peer));
@@ -111,7 +111,7 @@ class Execution {
 void execute(const Schedule& schedule, int lane, int64_t step, const LaneWork& work, const SpanLog& log) {
   Execution execution(schedule, lane, step, work);
   for (const Action& action : schedule.lanes[static_cast<size_t>(lane)]) {
-    if (action.op == Op::load) continue;  // data is there
+    if (action.op == Op::load && !work.load) continue;
     work.begins(action);
     std::optional<MeterScope> memory;
     if (work.meter_of) memory.emplace(work.meter_of(action.stage));

@@ -19,8 +19,10 @@ namespace troika {
 struct LaneWork {
   std::vector<Stage*> stages;  // by number; null: another lane's
   TensorLink* link = nullptr;  // null: there is one lane
-  std::function<void(int stage)> reduce_gradients = [](int) {};
-  std::function<void(int stage)> optimizer_step = [](int) {};
+  /// Null: data is there, and loads are left out.
+  std::function<void(int stage, int micro_batch)> load = nullptr;
+  std::function<void(int stage, int update)> reduce_gradients = [](int, int) {};
+  std::function<void(int stage, int update)> optimizer_step = [](int, int) {};
   /// Hears of each action before it begins: a sign of life, and words for whoever waits.
   std::function<void(const Action&)> begins = [](const Action&) {};
   /// What the actions of a stage allocate is charged to its meter; null: nobody counts.
@@ -34,9 +36,8 @@ struct SpanLog {
   Clock::time_point from;
 };
 
-/// `schedule` must be valid, with messages stated if it has more than one lane. Data is there: loads are
-/// left out. Throws what the model throws as Error "stage 2, forward, micro-batch 1: <cause>" if there is
-/// more than one stage.
+/// `schedule` must be valid, with messages stated if it has more than one lane. Throws what the model throws
+/// as Error "stage 2, forward, micro-batch 1: <cause>" if there is more than one stage.
 void execute(const Schedule& schedule, int lane, int64_t step, const LaneWork& work, const SpanLog& log = {});
 
 }  // namespace troika

@@ -1,8 +1,11 @@
 #include "troika/parallel/gradient_sync.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <atomic>
 
+#include "troika/base/error.h"
 #include "troika/parallel/intra_op.h"
 
 namespace troika {
@@ -50,6 +53,31 @@ FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype) {
     zero_range(buffers.weights, {entry.offset + entry.size, buffers.layout.padded(i).end});
   }
   return buffers;
+}
+
+void share_others(const PlacedModel& placed) {
+  const at::NoGradGuard no_grad;
+  const std::vector<NamedTensor>& first = placed.models[0]->others();
+  for (const auto& model : placed.models) {
+    for (size_t i = 0; i < first.size(); ++i) at::Tensor(model->others()[i].tensor).set_data(first[i].tensor);
+  }
+}
+
+void GradientSync::expect_gradients_apart() { parameters_ = views_of(buffers_.weights, buffers_.layout); }
+
+void GradientSync::hand_over(std::vector<at::Tensor> gradients) {
+  TROIKA_ASSERT(gradients.size() == parameters_.size(), fmt::format("{} gradients", gradients.size()));
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    parameters_[i].tensor.mutable_grad() = std::move(gradients[i]);
+  }
+}
+
+void GradientSync::write_next_to(const at::Tensor& weights) {
+  if (weights.is_same(buffers_.weights)) return;
+  const at::NoGradGuard no_grad;
+  weights.narrow(0, written_.begin, written_.size())
+      .copy_(buffers_.weights.narrow(0, written_.begin, written_.size()));
+  buffers_.weights = weights;
 }
 
 bool update_slice(const FlatBuffers& buffers, const Update& update, std::span<const void* const> gradients,

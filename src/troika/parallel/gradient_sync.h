@@ -2,8 +2,9 @@
 // technique. Of a step it sees: begin_step, begin_last_backward, exchange (all of this rank's backward passes
 // are done), squares if gradients are clipped, then update and finish_update, or discard. Gradients are the
 // .grad of the parameters, undefined at the step's start: backward then leaves its own tensor there, which
-// saves zeroing a buffer and adding to it. Threading: one object per rank; from exchange on all calls are
-// collective.
+// saves zeroing a buffer and adding to it. Or they are handed over, where several versions of the weights are
+// in use and the next step's backwards may come before this step's update (asynchronous schedules).
+// Threading: one object per rank; from exchange on all calls are collective.
 #pragma once
 
 #include <memory>
@@ -43,8 +44,16 @@ class GradientSync {
 
   const FlatBuffers& buffers() const { return buffers_; }
 
-  /// Grows with every write of the weights; asserts that no write is under way.
+  /// How often all of the weights have been written; asserts that no write is under way.
   virtual int64_t weight_version() const = 0;
+
+  /// From now on gradients are those of hand_over(), and versions.
+  void expect_gradients_apart();
+  /// After begin_step, before exchange: a gradient for each parameter, or undefined.
+  void hand_over(std::vector<at::Tensor> gradients);
+  /// After exchange: the update begins with the weights as they are, and writes `weights`, of the same
+  /// layout, which nobody reads.
+  void write_next_to(const at::Tensor& weights);
 
   virtual void begin_step() = 0;
   /// The next backward is the last of this rank in this step.
@@ -77,6 +86,8 @@ class GradientSync {
   double take_waited() { return std::exchange(waited_, 0.0); }
 
  protected:
+  explicit GradientSync(std::vector<NamedTensor> parameters) : parameters_(std::move(parameters)) {}
+
   template <typename Wait>
   void waiting(const Wait& wait) {
     const auto from = Clock::now();
@@ -85,21 +96,33 @@ class GradientSync {
   }
 
   FlatBuffers buffers_;
+  Range written_;                        // of the flat buffers: what this rank updates
+  std::vector<NamedTensor> parameters_;  // whose .grad are the gradients
   double waited_ = 0;
   std::vector<uint8_t> touched_;
 };
 
 /// A rank's model and its technique: they are made together, because the technique owns the weights' memory.
+/// A version of the weights is a model of its own, so that autograd keeps what it has saved of each; their
+/// buffers (running statistics) are the first one's. The first has the weights that training starts from.
 struct PlacedModel {
-  std::unique_ptr<Model> model;
+  std::vector<std::unique_ptr<Model>> models;  // by version
+  std::vector<at::Tensor> weights;             // flat
   std::unique_ptr<GradientSync> sync;
 };
 
 /// `layers` are those of one stage, `border` its model's.
-PlacedModel place_shared_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                 const ReplicaOptions& options, const Border& border = {});
-PlacedModel place_replicated_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                     const ReplicaOptions& options, const Border& border = {});
+struct StageModel {
+  const std::vector<Layer>& layers;
+  const ReplicaOptions& options;
+  Border border = {};
+  int versions = 1;
+};
+PlacedModel place_shared_weights(Communicator& communicator, const StageModel& stage);
+PlacedModel place_replicated_weights(Communicator& communicator, const StageModel& stage);
+
+/// Makes the buffers and other tensors that aren't trained those of the first model.
+void share_others(const PlacedModel& placed);
 
 /// Moves the parameters of a model into flat buffers of its own, without moments.
 FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype);

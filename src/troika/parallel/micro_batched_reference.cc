@@ -18,7 +18,8 @@ MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, c
       statistics_(model_),
       buffers_(own_flat_buffers(model_, options.dtype)),
       parameters_(views_of(buffers_.weights, buffers_.layout)),
-      optimizer_steps_(parameters_.size(), 0) {
+      optimizer_steps_(parameters_.size(), 0),
+      clipped_together_{{0, std::ssize(parameters_)}} {
   wire(layers, {0});  // for what only the whole list shows
   model_.share_ties();
   for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
@@ -33,9 +34,12 @@ Tensors MicroBatchedReference::forward(const Batch& batch) {
 }
 
 StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
-                                       std::vector<at::Tensor>* mean_gradients) {
+                                       std::vector<at::Tensor>* mean_gradients,
+                                       const std::vector<at::Tensor>* at_weights) {
   TROIKA_ASSERT(pieces.size() == ranks_, fmt::format("pieces of {} ranks", pieces.size()));
   const c10::AutoGradMode with_gradients(true);
+  const at::Tensor newest = at_weights != nullptr ? buffers_.weights.clone() : at::Tensor();
+  if (at_weights != nullptr) set_weights(*at_weights);
   std::vector<StepNumbers> numbers(pieces.size());
   const size_t count = parameters_.size();
   statistics_.clear();
@@ -59,6 +63,10 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
       kept.push_back(model_.parameters()[i].tensor.grad());
     }
   }
+  if (at_weights != nullptr) {
+    const at::NoGradGuard no_grad;
+    buffers_.weights.copy_(newest);
+  }
   const Totals totals = total_of(numbers);
   if (totals.first_bad_rank >= 0) fail("reference: the loss of rank {} is not finite", totals.first_bad_rank);
   at::Tensor mean;
@@ -69,26 +77,39 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
   }
   if (totals.weight == 0) return {};
   StepResult result{totals.loss_sum / totals.weight, totals.weight};
-  double scale = 1;
+  std::vector<double> squares;
   if (options_.clip_norm > 0) {
-    std::vector<double> squares(static_cast<size_t>(count_norm_blocks(buffers_.layout)));
+    std::vector<double> blocks(static_cast<size_t>(count_norm_blocks(buffers_.layout)));
     add_norm_blocks(buffers_.layout, options_.dtype == at::kDouble, totals.weight, gradients,
-                    {0, buffers_.layout.total}, squares);
-    const GradientNorm found = norm_of(squares_of_parameters(buffers_.layout, squares));
-    if (found.first_bad >= 0) {
-      fail("reference: the gradient of parameter \"{}\" is not finite",
-           parameters_[static_cast<size_t>(found.first_bad)].name);
-    }
-    result.grad_norm = found.norm;
-    scale = clip_scale(found.norm, options_.clip_norm);
+                    {0, buffers_.layout.total}, blocks);
+    squares = squares_of_parameters(buffers_.layout, blocks);
   }
   for (size_t i = 0; i < count; ++i) optimizer_steps_[i] += touched[i];
-  const Update update{options_.optimizer,        optimizer_steps_, totals.weight,
-                      mean_gradients != nullptr, nullptr,          scale};
-  update_slice(buffers_, update, gradients, mean, {0, buffers_.layout.total});
+  for (const Range together : clipped_together_) {
+    if (together.size() == 0) continue;
+    const double scale = scale_of(together, squares, result);
+    const Update update{options_.optimizer,        optimizer_steps_, totals.weight,
+                        mean_gradients != nullptr, nullptr,          scale};
+    update_slice(buffers_, update, gradients, mean,
+                 {buffers_.layout.padded(static_cast<size_t>(together.begin)).begin,
+                  buffers_.layout.padded(static_cast<size_t>(together.end) - 1).end});
+  }
   statistics_.apply();
   ++steps_;
   return result;
+}
+
+double MicroBatchedReference::scale_of(Range parameters, std::span<const double> squares,
+                                       StepResult& result) const {
+  if (squares.empty()) return 1;
+  const GradientNorm found =
+      norm_of(squares.subspan(static_cast<size_t>(parameters.begin), static_cast<size_t>(parameters.size())));
+  if (found.first_bad >= 0) {
+    fail("reference: the gradient of parameter \"{}\" is not finite",
+         parameters_[static_cast<size_t>(parameters.begin + found.first_bad)].name);
+  }
+  if (parameters.begin == 0) result.grad_norm = found.norm;
+  return clip_scale(found.norm, options_.clip_norm);
 }
 
 void MicroBatchedReference::set_weights(const std::vector<at::Tensor>& weights) {

@@ -14,9 +14,14 @@ class MicroBatchedReference {
  public:
   MicroBatchedReference(const std::vector<Layer>& layers, const ReplicaOptions& options, int ranks);
 
-  /// pieces[r] are the pieces of rank r, in order. `mean_gradients` as in StepProbe, or null.
+  /// pieces[r] are the pieces of rank r, in order. `mean_gradients` as in StepProbe, or null. The gradients
+  /// are those at `at_weights`, in the order of parameters(), or null: at the weights that are updated.
   StepResult step(const std::vector<std::vector<Batch>>& pieces, const Loss& loss,
-                  std::vector<at::Tensor>* mean_gradients = nullptr);
+                  std::vector<at::Tensor>* mean_gradients = nullptr,
+                  const std::vector<at::Tensor>* at_weights = nullptr);
+
+  /// Ranges of parameters() that are clipped by their own norm each; StepResult has the first one's.
+  void clip_apart(std::vector<Range> parameters) { clipped_together_ = std::move(parameters); }
 
   void set_learning_rate(double learning_rate) { options_.optimizer.learning_rate = learning_rate; }
 
@@ -35,6 +40,7 @@ class MicroBatchedReference {
 
  private:
   Tensors forward(const Batch& batch);
+  double scale_of(Range parameters, std::span<const double> squares, StepResult& result) const;
 
   size_t ranks_;
   ReplicaOptions options_;
@@ -43,6 +49,7 @@ class MicroBatchedReference {
   FlatBuffers buffers_;
   std::vector<NamedTensor> parameters_;
   std::vector<int64_t> optimizer_steps_;
+  std::vector<Range> clipped_together_;
   int64_t steps_ = 0;
 };
 

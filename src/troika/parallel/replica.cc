@@ -1,18 +1,13 @@
 #include "troika/parallel/replica.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "troika/base/error.h"
-#include "troika/comm/mesh_communicators.h"
-#include "troika/parallel/executor.h"
 #include "troika/parallel/named_gather.h"
-#include "troika/parallel/tied_stages.h"
-#include "troika/parallel/trained_stage.h"
+#include "troika/parallel/replica_parts.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/validate.h"
@@ -41,41 +36,6 @@ Schedule one_lane(int micro_batches) {
 
 }  // namespace
 
-struct Replica::State {
-  State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o);
-
-  Communicator& communicator;
-  ReplicaOptions options;
-  Mesh mesh;
-  int lane;
-  std::optional<MeshCommunicators> axes;  // absent on one lane: all ranks are data ranks
-  std::unique_ptr<TensorLink> link;
-  Wiring wiring;
-  std::map<int, std::unique_ptr<TrainedStage>> stages;  // of this lane, by number
-  Schedule schedule;                                    // for as many micro-batches as there were last
-  Schedule forwards;                                    // of an evaluation in several stages
-  std::optional<TiedStages> ties;                       // across stages
-  std::vector<NamedTensor> parameters, others;          // of all stages of this lane
-  // Of all stages of the model: tensors, and numbers in them.
-  std::vector<int64_t> parameters_of_stage, weights_of_stage;
-  int64_t steps = 0;
-
-  Communicator& data() { return axes ? *axes->data : communicator; }
-  Communicator& lanes() { return *axes->pipeline; }
-  bool is_pipelined() const { return mesh.pipeline > 1; }
-
-  void use_schedule_for(size_t pieces);
-  void count_parameters();
-  LaneWork lane_work();
-  std::string from_lane_of(int64_t stage, const std::string& text);
-  void discard();
-  [[noreturn]] void fail_for_loss(int bad_rank);
-  double scale_of_clipping(double& grad_norm);
-  [[noreturn]] void fail_for_gradient(int64_t parameter);
-  Tensors evaluate_in_stages(const Tensors& inputs);
-  const Totals& totals() const { return stages.begin()->second->totals(); }
-};
-
 Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const ReplicaOptions& o)
     : communicator(c), options(o), mesh(whole_mesh(o, c.size())), lane(mesh.coordinate(c.rank()).pipeline) {
   if (!(options.clip_norm >= 0)) {
@@ -95,29 +55,22 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
     fail_usage("a schedule of {} lanes and {} stages doesn't fit mesh {} and a model cut into {}",
                schedule.num_lanes(), schedule.num_stages(), to_string(mesh), starts.size());
   }
-  if (schedule.num_updates != 1 ||
-      !std::ranges::all_of(schedule.max_versions, [](int v) { return v == 1; })) {
+  const bool is_one_step =
+      schedule.num_updates == 1 && std::ranges::all_of(schedule.max_versions, [](int v) { return v == 1; });
+  if (!is_asynchronous() && !is_one_step) {
     fail_usage(
-        "asynchronous schedules are not in this version: take one whose updates come at the end of a step");
+        "the schedule updates weights within its window, so it needs PipelineOptions::window and run_window");
   }
   wiring = wire(layers, starts);
+  if (is_asynchronous()) refuse_asynchronous(layers);
   schedule.edges = wiring.edges;
   forwards = with_messages(forward_only(schedule));
-  schedule = runnable(schedule, options.clip_norm > 0);
+  schedule = runnable(schedule, options.clip_norm > 0 && !is_asynchronous());
   if (is_pipelined()) {
     axes.emplace(split(communicator, mesh));
     link = std::make_unique<TensorLink>(lanes());
   }
-  for (const StageWiring& stage : wiring.stages) {
-    if (schedule.lane_of(stage.stage) != lane) continue;
-    const MeterScope memory(options.meter_of ? options.meter_of(stage.stage) : nullptr);
-    auto trained =
-        std::make_unique<TrainedStage>(data(), layers_of(layers, stage), stage, options, c.size(),
-                                       schedule.is_recomputed(stage.stage), has_ties(wiring, stage));
-    parameters.insert(parameters.end(), trained->parameters().begin(), trained->parameters().end());
-    others.insert(others.end(), trained->model().others().begin(), trained->model().others().end());
-    stages.emplace(stage.stage, std::move(trained));
-  }
+  build_stages(layers);
   count_parameters();
   std::map<int, const Model*> models;
   for (auto& [number, stage] : stages) models[number] = &stage->model();
@@ -126,6 +79,30 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
   ties->publish(0);
   // Factories draw from the generator that the first forwards are watched for.
   if (communicator.size() > 1) communicator.barrier();
+}
+
+void Replica::State::build_stages(const std::vector<Layer>& layers) {
+  for (const StageWiring& stage : wiring.stages) {
+    if (schedule.lane_of(stage.stage) != lane) continue;
+    const MeterScope memory(options.meter_of ? options.meter_of(stage.stage) : nullptr);
+    const std::vector<Layer> of_stage = layers_of(layers, stage);
+    TrainedStageParts parts{of_stage, stage, options};
+    parts.ranks = communicator.size();
+    parts.recomputed = schedule.is_recomputed(stage.stage);
+    parts.has_ties = has_ties(wiring, stage);
+    if (is_asynchronous()) parts.versions = kept_versions(stage.stage);
+    stages.emplace(stage.stage, std::make_unique<TrainedStage>(data(), parts));
+  }
+  list_tensors();
+}
+
+void Replica::State::list_tensors() {
+  parameters.clear();
+  others.clear();
+  for (const auto& [number, stage] : stages) {
+    std::ranges::copy(stage->parameters(), std::back_inserter(parameters));
+    std::ranges::copy(stage->model().others(), std::back_inserter(others));
+  }
 }
 
 void Replica::State::count_parameters() {
@@ -155,71 +132,6 @@ void Replica::State::use_schedule_for(size_t pieces) {
                schedule.num_micro_batches);
   }
   schedule = runnable(one_lane(count), options.clip_norm > 0);
-}
-
-// What the lane of `stage` says; on every rank.
-std::string Replica::State::from_lane_of(int64_t stage, const std::string& text) {
-  if (!is_pipelined()) return text;
-  return gather_texts(lanes(), text)[static_cast<size_t>(schedule.lane_of(static_cast<int>(stage)))];
-}
-
-void Replica::State::discard() {
-  for (auto& [number, stage] : stages) stage->discard();
-}
-
-// Each lane of the first bad rank looks for the place and tells the others, so that all say the same.
-void Replica::State::fail_for_loss(int bad_rank) {
-  constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
-  struct Found {
-    int64_t stage = kNowhere, where = 0, index = 0, micro_batch = 0;
-    Elements elements() { return {this, sizeof(Found) / sizeof(int64_t), ElementType::int64}; }
-  } found;
-  if (data().rank() == bad_rank) {
-    for (const auto& [number, stage] : stages) {
-      const int micro_batch = stage->stage().bad_micro_batch().value_or(0);
-      const NonFinite bad = stage->stage().find_bad_number(micro_batch);
-      if (bad.where == NonFinite::Where::loss && !stage->stage().is_last()) continue;
-      found = {number, static_cast<int64_t>(bad.where), bad.index, micro_batch};
-      break;
-    }
-  }
-  if (data().size() > 1) data().broadcast(found.elements(), bad_rank);
-  std::string place;
-  if (found.stage != kNowhere) {
-    const Model& model = stages.at(static_cast<int>(found.stage))->model();
-    place = describe({static_cast<NonFinite::Where>(found.where), found.index}, model);
-  }
-  // The first stage that has found something knows best; the later ones see what came of it.
-  std::vector<Found> of_lanes = {found};
-  if (is_pipelined()) {
-    of_lanes.resize(static_cast<size_t>(mesh.pipeline));
-    Elements all = of_lanes.front().elements();
-    all.count *= mesh.pipeline;
-    lanes().all_gather(found.elements(), all);
-  }
-  const Found first = std::ranges::min(of_lanes, {}, &Found::stage);
-  place = from_lane_of(first.stage, place);
-  discard();
-  fail(
-      "step {}: the loss is not finite (rank {}, micro-batch {}); the first number that isn't is in {}. No "
-      "weight was changed. Try a smaller learning rate, or look for such values in the data",
-      steps + 1, bad_rank, first.micro_batch, place);
-}
-
-void Replica::State::fail_for_gradient(int64_t parameter) {
-  int64_t before = 0;
-  size_t owner = 0;
-  while (parameter - before >= parameters_of_stage[owner]) before += parameters_of_stage[owner++];
-  std::string name;
-  if (const auto mine = stages.find(static_cast<int>(owner)); mine != stages.end()) {
-    name = mine->second->parameters()[static_cast<size_t>(parameter - before)].name;
-  }
-  name = from_lane_of(static_cast<int64_t>(owner), name);
-  discard();
-  fail(
-      "step {}: the loss is finite but the gradient of parameter \"{}\" is not. No weight was changed. "
-      "Try a smaller learning rate, or look for very large values in the data",
-      steps + 1, name);
 }
 
 // Before any weight is written, so that a gradient that isn't finite changes none. Parameters count in model
@@ -260,19 +172,20 @@ LaneWork Replica::State::lane_work() {
 
 StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe) {
   State& s = *state_;
+  if (s.is_asynchronous()) fail_usage("an asynchronous schedule goes through windows of steps: run_window");
   s.use_schedule_for(pieces.size());
-  for (auto& [number, stage] : s.stages) stage->begin_step(s.steps + 1, pieces, loss);
+  for (auto& [number, stage] : s.stages) stage->begin_steps({s.steps + 1, {}, {}}, pieces, loss);
   StepResult result;
   std::optional<double> scale;
   bool finite = true;
   std::map<int, std::vector<at::Tensor>> means;
   LaneWork work = s.lane_work();
-  work.reduce_gradients = [&](int stage) {
+  work.reduce_gradients = [&](int stage, int) {
     s.stages.at(stage)->model().add_tied_gradients();
     s.ties->exchange_gradients(stage, s.steps + 1);
     s.stages.at(stage)->reduce(probe.mean_gradients != nullptr);
   };
-  work.optimizer_step = [&](int stage) {
+  work.optimizer_step = [&](int stage, int) {
     TrainedStage& mine = *s.stages.at(stage);
     if (mine.totals().first_bad_rank >= 0 || mine.totals().weight == 0) return;
     if (!scale) scale = s.options.clip_norm > 0 ? s.scale_of_clipping(result.grad_norm) : 1;
@@ -281,7 +194,9 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
   execute(s.schedule, s.lane, s.steps + 1, work, {probe.spans, s.communicator.rank(), probe.spans_from});
 
   const Totals& totals = s.totals();
-  if (totals.first_bad_rank >= 0) s.fail_for_loss(totals.first_bad_rank);
+  if (totals.first_bad_rank >= 0) {
+    s.fail_for_loss(totals.first_bad_rank, s.steps + 1, "No weight was changed");
+  }
   if (totals.weight == 0) {
     s.discard();
     for (auto& [number, stage] : s.stages) {
@@ -311,57 +226,6 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
 
 void Replica::set_learning_rate(double learning_rate) {
   for (auto& [number, stage] : state_->stages) stage->set_learning_rate(learning_rate);
-}
-
-// In as many pieces as in training; what a sample gives doesn't depend on them.
-Tensors Replica::State::evaluate_in_stages(const Tensors& inputs) {
-  const Range samples{0, inputs.at(0).size(0)};
-  std::vector<Batch> pieces;
-  for (int i = 0; i < forwards.num_micro_batches; ++i) {
-    const Range part = share(samples, forwards.num_micro_batches, i);
-    Batch& batch = pieces.emplace_back();
-    for (const at::Tensor& input : inputs) batch.inputs.push_back(input.narrow(0, part.begin, part.size()));
-    batch.samples = part.size();
-    batch.first_sample = part.begin;
-  }
-  for (auto& [number, stage] : stages) stage->stage().begin_evaluation(pieces);
-  execute(forwards, lane, steps, lane_work());
-  // Everybody gets the last stage's outputs.
-  const int last = static_cast<int>(wiring.stages.size()) - 1, last_lane = schedule.lane_of(last);
-  const Action message{Op::load, last};
-  Parcel all;
-  if (lane != last_lane) return link->receive(message, steps, last_lane).tensors;
-  std::vector<Tensors> parts;  // the first ones have the samples, if there are few
-  for (int i = 0; i < forwards.num_micro_batches; ++i) {
-    if (i == 0 || pieces[static_cast<size_t>(i)].samples > 0)
-      parts.push_back(stages.at(last)->stage().outputs(i));
-  }
-  for (size_t k = 0; k < parts[0].size(); ++k) {
-    Tensors of_output;
-    for (const Tensors& part : parts) of_output.push_back(part[k]);
-    all.tensors.push_back(at::cat(of_output));
-  }
-  for (int to = 0; to < mesh.pipeline; ++to) {
-    if (to != lane) link->send(message, steps, all, to);
-  }
-  return all.tensors;
-}
-
-Tensors Replica::evaluate(const Tensors& inputs) {
-  State& s = *state_;
-  const auto train = [&s](bool on) {
-    for (auto& [number, stage] : s.stages) stage->model().train(on);
-  };
-  train(false);
-  try {
-    Tensors outputs = s.wiring.stages.size() > 1 ? s.evaluate_in_stages(inputs)
-                                                 : s.stages.begin()->second->stage().evaluate(inputs);
-    train(true);
-    return outputs;
-  } catch (...) {
-    train(true);
-    throw;
-  }
 }
 
 const std::vector<NamedTensor>& Replica::parameters() const { return state_->parameters; }

@@ -49,8 +49,12 @@ enum class WeightPlacement { shared, replicated };
 
 /// How a model is cut and in which order its stages work.
 struct PipelineOptions {
-  Schedule schedule;            // passes only; synchronous, with as many lanes as the mesh has pipeline ranks
+  Schedule schedule;            // passes only, with as many lanes as the mesh has pipeline ranks
   std::vector<int64_t> starts;  // the first layer of each of its stages
+  /// Of an asynchronous schedule: the schedule of a window of so many steps. `schedule` is then one that
+  /// holds as many versions of the weights as any.
+  std::function<Schedule(int steps)> window = {};
+  bool vertical_sync = false;  // all stages use the version of the weights that the first one did
 };
 
 struct ReplicaOptions {
@@ -62,6 +66,7 @@ struct ReplicaOptions {
   at::ScalarType dtype = at::kFloat;
   int64_t bucket_bytes = 1 << 20;  // replicated
   double clip_norm = 0;            // the largest norm of the mean gradient over all parameters; 0: any
+  bool clip_by_stage = false;      // asynchronous: over the parameters of each stage by itself
   int64_t batch_norm_group = 0;    // consecutive samples of the global batch; 0: the whole batch
   bool bf16 = false;               // forward's products in bfloat16; weights and sums stay float32
   /// What a stage of this rank holds is charged to its meter, which outlives the replica; null: nobody
@@ -84,6 +89,20 @@ struct StepProbe {
   Clock::time_point spans_from;
 };
 
+/// Steps that an asynchronous schedule goes through from fill to drain. Steps and micro-batches count from 0
+/// within it.
+struct Window {
+  int64_t steps = 1;
+  /// How many samples this data rank has in each micro-batch of a step, and where; without tensors. Asked
+  /// once for each step, at the start.
+  std::function<std::vector<Batch>(int64_t step)> pieces;
+  /// The same with tensors, asked for in order as its time comes, by lanes with the first or the last stage.
+  std::function<Batch(int64_t step, int64_t micro_batch)> load;
+  std::function<double(int64_t step)> learning_rate = {};  // null: as set
+  /// This lane's update of a step is done: its loss, and parameters() has the new weights.
+  std::function<void(int64_t step, const StepResult&)> on_step = {};
+};
+
 class Replica {
  public:
   /// Throws UsageError if the model can't be trained exactly on so many ranks, naming the layer, and if mesh,
@@ -99,6 +118,11 @@ class Replica {
   /// gradient is not finite though the loss is (seen while the weights are written, so they have changed;
   /// with clip_norm it is seen before, and they have not).
   StepResult step(std::span<const Batch> pieces, const Loss& loss, const StepProbe& probe = {});
+
+  /// In place of step(), for an asynchronous schedule. At its end the pipeline is empty and all stages have
+  /// done as many updates; what follows begins with the newest weights. `probe` is of each step, and read in
+  /// on_step. Collective. Throws as step(), but for the weights: updates of earlier steps stand.
+  void run_window(const Window& window, const Loss& loss, const StepProbe& probe = {});
 
   /// From the next step on; every rank sets the same.
   void set_learning_rate(double learning_rate);

@@ -53,8 +53,9 @@ class ReplicatedWeights final : public GradientSync {
  public:
   ReplicatedWeights(Communicator& communicator, const ReplicaOptions& options, FlatBuffers buffers,
                     const std::vector<NamedTensor>& parameters)
-      : communicator_(communicator), parameters_(parameters) {
+      : GradientSync(parameters), communicator_(communicator), hooked_(parameters) {
     buffers_ = std::move(buffers);
+    written_ = {0, buffers_.layout.total};
     is_double_ = options.dtype == at::kDouble;
     sums_ = zero_flat(buffers_.layout, options.dtype);
     buckets_ = cut_buckets(buffers_.layout, element_bytes(), options.bucket_bytes, bucket_of_parameter_);
@@ -69,8 +70,7 @@ class ReplicatedWeights final : public GradientSync {
 
   // A module may outlive its replica.
   ~ReplicatedWeights() override {
-    for (const NamedTensor& p : parameters_)
-      torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, nullptr);
+    for (const NamedTensor& p : hooked_) torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, nullptr);
   }
 
   int64_t weight_version() const override { return writes_; }
@@ -111,8 +111,7 @@ class ReplicatedWeights final : public GradientSync {
 
   // Every rank has all sums, so each takes the whole norm.
   std::vector<double> squares(double weight) override {
-    add_norm_blocks(buffers_.layout, is_double_, weight, sums_of_touched_, {0, buffers_.layout.total},
-                    squares_);
+    add_norm_blocks(buffers_.layout, is_double_, weight, sums_of_touched_, written_, squares_);
     return squares_of_parameters(buffers_.layout, squares_);
   }
 
@@ -121,7 +120,7 @@ class ReplicatedWeights final : public GradientSync {
     if (update.mean != nullptr)
       mean = *update.mean = empty_flat(buffers_.layout, buffers_.weights.scalar_type());
     ++writes_;
-    finite_ = update_slice(buffers_, update, sums_of_touched_, mean, {0, buffers_.layout.total});
+    finite_ = update_slice(buffers_, update, sums_of_touched_, mean, written_);
   }
 
   bool finish_update(const Update&) override { return finite_; }
@@ -237,7 +236,7 @@ class ReplicatedWeights final : public GradientSync {
   }
 
   Communicator& communicator_;
-  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> hooked_;  // the model's, whatever parameters_ become
   bool is_double_ = false;
   at::Tensor sums_;              // flat: this rank's gradients, then the sums over the ranks
   std::vector<Bucket> buckets_;  // in the order in which they are started
@@ -258,19 +257,23 @@ class ReplicatedWeights final : public GradientSync {
 
 }  // namespace
 
-PlacedModel place_replicated_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                     const ReplicaOptions& options, const Border& border) {
+PlacedModel place_replicated_weights(Communicator& communicator, const StageModel& stage) {
+  const ReplicaOptions& options = stage.options;
   if (options.bucket_bytes < 1) fail_usage("bucket_bytes is {}; it must be at least 1", options.bucket_bytes);
   PlacedModel placed;
-  placed.model = std::make_unique<Model>(
-      layers, options.seed, options.dtype, [&](const auto&) { communicator.say("building the model", 0); },
-      border);
-  FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
-  for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
-    own.moments.push_back(zero_flat(own.layout, options.dtype));
+  std::vector<FlatBuffers> own;
+  for (int version = 0; version < stage.versions; ++version) {
+    placed.models.push_back(std::make_unique<Model>(
+        stage.layers, options.seed, options.dtype,
+        [&](const auto&) { communicator.say("building the model", 0); }, stage.border));
+    own.push_back(own_flat_buffers(*placed.models.back(), options.dtype));
+    placed.weights.push_back(own.back().weights);
   }
-  placed.sync =
-      std::make_unique<ReplicatedWeights>(communicator, options, std::move(own), placed.model->parameters());
+  for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
+    own[0].moments.push_back(zero_flat(own[0].layout, options.dtype));
+  }
+  placed.sync = std::make_unique<ReplicatedWeights>(communicator, options, std::move(own[0]),
+                                                    placed.models[0]->parameters());
   return placed;
 }
 

@@ -27,7 +27,7 @@ struct Shared {
   explicit Shared(int ranks) : slots(static_cast<size_t>(ranks)) {}
 
   FlatLayout layout;
-  at::Tensor weights;
+  std::vector<at::Tensor> weights;  // by version
   std::vector<at::Tensor> moments;
   at::Tensor mean;              // made by rank 0 when first wanted
   std::vector<double> squares;  // by block of the norm; each rank writes those of its slice
@@ -40,16 +40,16 @@ struct Shared {
 class SharedWeights final : public GradientSync {
  public:
   SharedWeights(Communicator& communicator, std::shared_ptr<Shared> shared,
-                const std::vector<NamedTensor>& parameters)
-      : communicator_(communicator),
+                const std::vector<NamedTensor>& parameters, const at::Tensor& weights)
+      : GradientSync(parameters),
+        communicator_(communicator),
         shared_(std::move(shared)),
-        parameters_(parameters),
         numbers_(static_cast<size_t>(communicator.size())) {
     buffers_.layout = shared_->layout;
-    buffers_.weights = shared_->weights.detach();
+    buffers_.weights = weights;
     for (const at::Tensor& moment : shared_->moments) buffers_.moments.push_back(moment.detach());
-    slice_ = slice_of_rank(buffers_.layout, communicator.size(), communicator.rank());
-    for (const at::Tensor& moment : buffers_.moments) zero_range(moment, slice_);
+    written_ = slice_of_rank(buffers_.layout, communicator.size(), communicator.rank());
+    for (const at::Tensor& moment : buffers_.moments) zero_range(moment, written_);
     mine().gradients.resize(parameters_.size());
     touched_.resize(parameters_.size());
     gradients_.resize(parameters_.size() * numbers_.size());
@@ -60,7 +60,7 @@ class SharedWeights final : public GradientSync {
     const int64_t begun = shared_->writes_begun.load(std::memory_order_acquire);
     const int64_t ended = shared_->writes_ended.load(std::memory_order_acquire);
     TROIKA_ASSERT(begun == ended, fmt::format("{} slices begun, {} written", begun, ended));
-    return begun;
+    return begun / communicator_.size();
   }
 
   void begin_step() override { drop_gradients(parameters_); }
@@ -84,7 +84,7 @@ class SharedWeights final : public GradientSync {
 
   std::vector<double> squares(double weight) override {
     add_norm_blocks(buffers_.layout, buffers_.weights.scalar_type() == at::kDouble, weight, gradients_,
-                    slice_, shared_->squares);
+                    written_, shared_->squares);
     barrier();
     return squares_of_parameters(buffers_.layout, shared_->squares);
   }
@@ -93,7 +93,7 @@ class SharedWeights final : public GradientSync {
     if (update.anyone_wants_mean) prepare_mean();
     const at::Tensor mean = update.anyone_wants_mean ? shared_->mean : at::Tensor();
     shared_->writes_begun.fetch_add(1, std::memory_order_acq_rel);
-    mine().finite = update_slice(buffers_, update, gradients_, mean, slice_);
+    mine().finite = update_slice(buffers_, update, gradients_, mean, written_);
     shared_->writes_ended.fetch_add(1, std::memory_order_acq_rel);
   }
 
@@ -134,37 +134,28 @@ class SharedWeights final : public GradientSync {
 
   Communicator& communicator_;
   std::shared_ptr<Shared> shared_;
-  std::vector<NamedTensor> parameters_;
   std::vector<StepNumbers> numbers_;    // of each rank
   std::vector<const void*> gradients_;  // as update_slice takes them
-  Range slice_;
   bool has_mean_ = false;
 };
 
-PlacedModel build_first(Communicator& communicator, const std::vector<Layer>& layers,
-                        const ReplicaOptions& options, const Border& border, Shared& shared) {
-  PlacedModel placed;
-  placed.model = std::make_unique<Model>(
-      layers, options.seed, options.dtype, [&](const auto&) { communicator.say("building the model", 0); },
-      border);
-  const FlatBuffers own = own_flat_buffers(*placed.model, options.dtype);
-  shared.layout = own.layout;
-  shared.weights = own.weights;
-  shared.squares.resize(static_cast<size_t>(count_norm_blocks(own.layout)));
-  for (size_t i = 0; i < moment_names(options.optimizer).size(); ++i) {
-    shared.moments.push_back(empty_flat(own.layout, options.dtype));  // each rank zeroes its slice
-  }
-  return placed;
+/// One version: a model on flat weights that are made here.
+FlatBuffers build_first(Communicator& communicator, const StageModel& stage, PlacedModel& placed) {
+  placed.models.push_back(std::make_unique<Model>(
+      stage.layers, stage.options.seed, stage.options.dtype,
+      [&](const auto&) { communicator.say("building the model", 0); }, stage.border));
+  FlatBuffers own = own_flat_buffers(*placed.models.back(), stage.options.dtype);
+  placed.weights.push_back(own.weights);
+  return own;
 }
 
 // Layer by layer, so that at most one layer is in memory twice.
-PlacedModel build_on_shared(Communicator& communicator, const std::vector<Layer>& layers,
-                            const ReplicaOptions& options, const Border& border, const Shared& shared) {
-  PlacedModel placed;
+void build_on_shared(Communicator& communicator, const StageModel& stage, const FlatLayout& layout,
+                     const at::Tensor& weights, PlacedModel& placed) {
   size_t next = 0;
+  const auto& entries = layout.entries;
   const auto point_at_shared = [&](const std::vector<NamedTensor>& parameters) {
     for (const NamedTensor& parameter : parameters) {
-      const auto& entries = shared.layout.entries;
       if (next >= entries.size() || entries[next].name != parameter.name ||
           parameter.tensor.sizes() != at::IntArrayRef(entries[next].shape)) {
         fail_usage(
@@ -172,30 +163,38 @@ PlacedModel build_on_shared(Communicator& communicator, const std::vector<Layer>
             "module on every rank",
             parameter.name, communicator.rank());
       }
-      point_into(shared.weights, entries[next], parameter.tensor);
+      point_into(weights, entries[next], parameter.tensor);
       ++next;
     }
     communicator.say("building the model", 0);
   };
-  placed.model = std::make_unique<Model>(layers, options.seed, options.dtype, point_at_shared, border);
-  if (next != shared.layout.entries.size()) {
+  placed.models.push_back(std::make_unique<Model>(stage.layers, stage.options.seed, stage.options.dtype,
+                                                  point_at_shared, stage.border));
+  placed.weights.push_back(weights.detach());
+  if (next != entries.size()) {
     fail_usage(
         "rank {} has {} trainable parameters, rank 0 has {}: a layer's factory must build the same module on "
         "every rank",
-        communicator.rank(), next, shared.layout.entries.size());
+        communicator.rank(), next, entries.size());
   }
-  return placed;
 }
 
 }  // namespace
 
-PlacedModel place_shared_weights(Communicator& communicator, const std::vector<Layer>& layers,
-                                 const ReplicaOptions& options, const Border& border) {
+PlacedModel place_shared_weights(Communicator& communicator, const StageModel& stage) {
   std::shared_ptr<Shared> shared;
   PlacedModel placed;
   if (communicator.rank() == 0) {
     shared = std::make_shared<Shared>(communicator.size());
-    placed = build_first(communicator, layers, options, border, *shared);
+    for (int version = 0; version < stage.versions; ++version) {
+      shared->layout = build_first(communicator, stage, placed).layout;
+    }
+    shared->weights = placed.weights;
+    shared->squares.resize(static_cast<size_t>(count_norm_blocks(shared->layout)));
+    for (size_t i = 0; i < moment_names(stage.options.optimizer).size(); ++i) {
+      shared->moments.push_back(
+          empty_flat(shared->layout, stage.options.dtype));  // each rank zeroes its slice
+    }
   }
   if (communicator.size() > 1) {
     auto address = reinterpret_cast<int64_t>(&shared);
@@ -203,8 +202,13 @@ PlacedModel place_shared_weights(Communicator& communicator, const std::vector<L
     if (communicator.rank() != 0) shared = *reinterpret_cast<std::shared_ptr<Shared>*>(address);
     communicator.barrier();  // rank 0's handle stays where it is until all have theirs
   }
-  if (communicator.rank() != 0) placed = build_on_shared(communicator, layers, options, border, *shared);
-  placed.sync = std::make_unique<SharedWeights>(communicator, std::move(shared), placed.model->parameters());
+  if (communicator.rank() != 0) {
+    for (const at::Tensor& weights : shared->weights) {
+      build_on_shared(communicator, stage, shared->layout, weights, placed);
+    }
+  }
+  placed.sync = std::make_unique<SharedWeights>(communicator, std::move(shared),
+                                                placed.models[0]->parameters(), placed.weights[0]);
   return placed;
 }
 

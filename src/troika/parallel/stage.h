@@ -24,8 +24,15 @@ namespace troika {
 
 /// What a stage asks of whoever owns its weights.
 struct StageWeights {
-  std::function<int64_t()> version = [] { return int64_t{0}; };  // must not change from forward to backward
+  std::function<int64_t()> version = [] { return int64_t{0}; };  // the newest one's number
   std::function<void()> before_last_backward = [] {};            // of a step, or its weight part
+};
+
+/// The steps that a stage goes through without a stop: one, or a window of an asynchronous schedule.
+struct StageSteps {
+  int64_t first = 1;              // counted from 1
+  std::vector<int> of_pieces;     // piece -> step from the first one; empty: all are of the first
+  std::vector<int64_t> versions;  // piece -> version of the weights; empty: the newest, at forward
 };
 
 struct StageSetting {
@@ -37,13 +44,16 @@ struct StageSetting {
 
 class Stage {
  public:
-  /// `model` is built from the wiring's layers with border_of(wiring); both outlive the stage.
-  Stage(Model& model, const StageWiring& wiring, StageSetting setting);
+  /// `models` are built from the wiring's layers with border_of(wiring): version v of the weights is that of
+  /// number v modulo how many there are. All outlive the stage.
+  Stage(std::vector<Model*> models, const StageWiring& wiring, StageSetting setting);
   ~Stage();
 
   /// `pieces` by micro-batch: the first stage reads inputs, the last one targets, all of them how many
-  /// samples there are and where. They outlive the step, which counts from 1. The loss is the last stage's.
-  void begin_step(int64_t step, std::span<const Batch> pieces, const Loss& loss);
+  /// samples there are and where. The loss is the last stage's; it outlives the steps.
+  void begin_steps(const StageSteps& steps, std::span<const Batch> pieces, const Loss& loss);
+  /// Tensors that a piece lacked, before its forward; they are let go with its backward.
+  void load(int micro_batch, const Batch& batch);
   /// Forwards without gradient in evaluation mode, until the next begin_step.
   void begin_evaluation(std::span<const Batch> pieces);
 
@@ -60,9 +70,9 @@ class Stage {
   Parcel gradient_for(int micro_batch, int to);
   void take_gradient(int micro_batch, int from, Parcel parcel);
 
-  /// Of the step so far: the sum of the losses and their weights, once the backwards are done.
-  double loss_sum() const { return loss_sum_; }
-  double weight() const { return weight_; }
+  /// The sum of the losses and their weights, once the backwards of the step are done (from the first, 0).
+  double loss_sum(int step = 0) const { return sums_.at(static_cast<size_t>(step)).loss; }
+  double weight(int step = 0) const { return sums_.at(static_cast<size_t>(step)).weight; }
   /// The first micro-batch whose loss isn't finite: it has no backward.
   std::optional<int> bad_micro_batch() const { return bad_micro_batch_; }
   /// Where in this stage the first number that isn't finite is, running forward again.
@@ -73,42 +83,47 @@ class Stage {
   /// Its layers alone, forward, without gradient; keeps nothing.
   Tensors evaluate(const Tensors& inputs) const;
 
-  BatchNormLog& statistics() { return statistics_; }
+  BatchNormLog& statistics(int step = 0) { return statistics_.at(static_cast<size_t>(step)); }
   const StageWiring& wiring() const { return wiring_; }
-  const Model& model() const { return model_; }
   bool is_first() const { return wiring_.in.empty(); }
   bool is_last() const { return wiring_.out.empty(); }
 
  private:
   struct Work;  // on one micro-batch
   Work& work(int micro_batch);
-  StepContext context_of(const Batch& batch, BatchNormLog* log) const;
+  size_t slot_of(int64_t version) const { return static_cast<size_t>(version) % models_.size(); }
+  StepContext context_of(const Work& work, BatchNormLog* log) const;
   void begin(std::span<const Batch> pieces);
   void put_inputs_together(Work& work);
   Tensors run_layers(const Work& work, const Tensors& inputs, BatchNormLog* log);
   Tensors finished(Tensors outputs) const;
   void forward_with_gradient(Work& work, int micro_batch, BatchNormLog* log);
   void note_loss(Work& work, int micro_batch, double sum, double weight);
+  void check_version(const Work& work) const;
   std::vector<size_t> outputs_along(const StageEdge& edge, size_t outputs) const;
   bool has_backward(const Work& work) const;
   void collect_roots(Work& work, Tensors& roots, Tensors& gradients) const;
+  static void let_go(Work& work);
   void keep_input_gradients(Work& work, const Tensors& gradients);
   void begin_weight_part(Work& work);
   void check_inputs_unwritten(const Work& work, int micro_batch) const;
 
-  Model& model_;
+  const std::vector<Model*> models_;  // by version
   const StageWiring& wiring_;
   const Border border_;
   StageSetting setting_;
-  BatchNormLog statistics_;
-  std::vector<at::Tensor> leaves_;  // the parameters' and the tied uses'
+  std::vector<std::vector<at::Tensor>> leaves_;  // by version: the parameters' and the tied uses'
 
-  int64_t step_ = 0;
+  int64_t first_step_ = 0;
   bool training_ = true;
   const Loss* loss_ = nullptr;
   std::vector<std::unique_ptr<Work>> works_;  // by micro-batch
   int64_t backwards_left_ = 0;
-  double loss_sum_ = 0, weight_ = 0;
+  struct Sums {
+    double loss = 0, weight = 0;
+  };
+  std::vector<Sums> sums_;                // by step
+  std::vector<BatchNormLog> statistics_;  // by step
   std::optional<int> bad_micro_batch_;
   int watched_ = 0;
 };

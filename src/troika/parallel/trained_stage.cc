@@ -1,6 +1,7 @@
 #include "troika/parallel/trained_stage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "troika/base/error.h"
 #include "troika/parallel/batch_norm.h"
@@ -8,11 +9,16 @@
 namespace troika {
 namespace {
 
-PlacedModel place(Communicator& data, const std::vector<Layer>& layers, const ReplicaOptions& options,
-                  const Border& border) {
-  const bool replicated = options.weights == WeightPlacement::replicated && data.size() > 1;
-  return replicated ? place_replicated_weights(data, layers, options, border)
-                    : place_shared_weights(data, layers, options, border);
+PlacedModel place(Communicator& data, const TrainedStageParts& parts) {
+  const StageModel stage{parts.layers, parts.options, border_of(parts.wiring), std::max(1, parts.versions)};
+  const bool replicated = parts.options.weights == WeightPlacement::replicated && data.size() > 1;
+  return replicated ? place_replicated_weights(data, stage) : place_shared_weights(data, stage);
+}
+
+std::vector<Model*> models_of(const PlacedModel& placed) {
+  std::vector<Model*> models;
+  for (const auto& model : placed.models) models.push_back(model.get());
+  return models;
 }
 
 void refuse_instance_norm(const std::string& layer, size_t pieces) {
@@ -25,20 +31,22 @@ void refuse_instance_norm(const std::string& layer, size_t pieces) {
 
 }  // namespace
 
-TrainedStage::TrainedStage(Communicator& data, const std::vector<Layer>& layers, const StageWiring& wiring,
-                           const ReplicaOptions& options, int ranks, bool recomputed, bool has_ties)
+TrainedStage::TrainedStage(Communicator& data, const TrainedStageParts& parts)
     : data_(data),
-      options_(options),
-      has_ties_(has_ties),
-      placed_(place(data, layers, options, border_of(wiring))),
+      options_(parts.options),
+      has_ties_(parts.has_ties),
+      is_asynchronous_(parts.versions > 0),
+      placed_(place(data, parts)),
       parameters_(views_of(sync().buffers().weights, sync().buffers().layout)),
       optimizer_steps_(parameters_.size(), 0),
       batch_norm_(model().first_batch_norm()),
       instance_norm_(first_tracking_instance_norm(model())),
-      stage_(*placed_.model, wiring, setting(ranks, recomputed)) {
-  model().share_ties();  // the owners' numbers have moved
+      stage_(models_of(placed_), parts.wiring, setting(parts)) {
+  for (const auto& model : placed_.models) model->share_ties();  // the owners' numbers have moved
+  share_others(placed_);
+  if (is_asynchronous_) sync().expect_gradients_apart();
   refuse_instance_norm(instance_norm_, static_cast<size_t>(data.size()));
-  if (data.size() > 1 && !batch_norm_.empty() && options.batch_norm_group == 0) {
+  if (data.size() > 1 && !batch_norm_.empty() && options_.batch_norm_group == 0) {
     fail_usage(
         "layer \"{}\" is a BatchNorm over the whole batch, and its samples are on {} ranks: set "
         "batch_norm_group, the number of samples that are normalised together and stay on one rank, or use "
@@ -47,35 +55,66 @@ TrainedStage::TrainedStage(Communicator& data, const std::vector<Layer>& layers,
   }
 }
 
-StageSetting TrainedStage::setting(int ranks, bool recomputed) {
-  StageSetting setting{options_, ranks, recomputed};
-  setting.weights.version = [this] { return sync().weight_version(); };
+StageSetting TrainedStage::setting(const TrainedStageParts& parts) {
+  StageSetting setting{options_, parts.ranks, parts.recomputed};
+  setting.weights.version = [this] { return version(); };
   setting.weights.before_last_backward = [this] {
     // A tied parameter's gradient is only whole when its uses' have been added.
-    if (!has_ties_) sync().begin_last_backward();
+    if (!has_ties_ && !is_asynchronous_) sync().begin_last_backward();
   };
   return setting;
 }
 
-void TrainedStage::begin_step(int64_t step, std::span<const Batch> pieces, const Loss& loss) {
+void TrainedStage::begin_steps(const StageSteps& steps, std::span<const Batch> pieces, const Loss& loss) {
   refuse_instance_norm(instance_norm_, pieces.size());
-  if (!batch_norm_.empty()) check_batch_norm_pieces(batch_norm_, pieces, options_.batch_norm_group);
+  if (!batch_norm_.empty()) check_batch_norm_steps(steps, pieces);
+  taken_.clear();
   sync().begin_step();
-  for (const TiedUse& use : model().tied()) at::Tensor(use.tensor).mutable_grad().reset();
+  for (const auto& model : placed_.models) {
+    drop_gradients(model->parameters());
+    for (const TiedUse& use : model->tied()) at::Tensor(use.tensor).mutable_grad().reset();
+  }
   sync().take_waited();  // what came before isn't this step's
-  stage_.begin_step(step, pieces, loss);
+  stage_.begin_steps(steps, pieces, loss);
 }
 
-void TrainedStage::reduce(bool wants_mean) {
+void TrainedStage::check_batch_norm_steps(const StageSteps& steps, std::span<const Batch> pieces) const {
+  size_t begin = 0;
+  while (begin < pieces.size()) {
+    size_t end = begin + 1;
+    while (end < pieces.size() && (steps.of_pieces.empty() || steps.of_pieces[end] == steps.of_pieces[begin]))
+      ++end;
+    check_batch_norm_pieces(batch_norm_, pieces.subspan(begin, end - begin), options_.batch_norm_group);
+    begin = end;
+  }
+}
+
+// The leaves' .grad are free for the next step's backwards, which may use the same version.
+void TrainedStage::take_gradients(int step, int64_t version) {
+  const Model& used = *placed_.models[static_cast<size_t>(version) % placed_.models.size()];
+  used.add_tied_gradients();
+  std::vector<at::Tensor>& taken = taken_[step];
+  for (const NamedTensor& parameter : used.parameters()) {
+    taken.push_back(std::exchange(at::Tensor(parameter.tensor).mutable_grad(), at::Tensor()));
+  }
+}
+
+void TrainedStage::reduce(bool wants_mean, int step) {
+  reduced_step_ = step;
+  if (is_asynchronous_) {
+    sync().begin_step();
+    sync().hand_over(std::move(taken_.at(step)));
+    taken_.erase(step);
+  }
   StepNumbers mine;
-  mine.loss_sum = stage_.loss_sum();
-  mine.weight = stage_.weight();
+  mine.loss_sum = stage_.loss_sum(step);
+  mine.weight = stage_.weight(step);
   mine.wants_mean = wants_mean ? 1 : 0;
   totals_ = total_of(sync().exchange(mine));
 }
 
 bool TrainedStage::update(double scale, std::vector<at::Tensor>* mean) {
-  stage_.statistics().exchange(data_);
+  stage_.statistics(reduced_step_).exchange(data_);
   for (size_t i = 0; i < optimizer_steps_.size(); ++i) optimizer_steps_[i] += sync().touched()[i];
   at::Tensor flat;
   const Update update{options_.optimizer,
@@ -84,8 +123,13 @@ bool TrainedStage::update(double scale, std::vector<at::Tensor>* mean) {
                       totals_.anyone_wants_mean,
                       mean != nullptr ? &flat : nullptr,
                       scale};
+  if (is_asynchronous_) {
+    newest_ = (newest_ + 1) % placed_.models.size();
+    sync().write_next_to(placed_.weights[newest_]);
+  }
   sync().update(update);
   const bool finite = sync().finish_update(update);
+  if (is_asynchronous_) parameters_ = views_of(sync().buffers().weights, sync().buffers().layout);
   if (mean != nullptr) {
     for (NamedTensor& gradient : views_of(flat, sync().buffers().layout)) mean->push_back(gradient.tensor);
   }
