@@ -2,7 +2,8 @@
        check_docs.py run SOURCE_TREE COMMAND      run every `sh test` block, with the folder of COMMAND on PATH
 
 The documents are README.md and docs/*.md. A `cpp` block is a whole file: it is compiled against the installed library,
-and run if it has a main. A `sh test` block runs in an empty folder in which examples/ is the tree's.
+and run if it has a main; one that names a file after `cpp` is that file. A `sh test` block runs in an
+empty folder in which examples/ is the tree's.
 """
 
 import glob
@@ -54,6 +55,10 @@ def extract(tree, folder):
     for path in documents(tree):
         for block in blocks_of(path):
             if block.info[:1] == ["cpp"]:
+                for name in block.info[1:]:
+                    with open(os.path.join(tree, name), encoding="utf-8") as source:
+                        if source.read() != block.text:
+                            raise ValueError(f"{block.file}:{block.line}: the block is not {name}")
                 stem = os.path.splitext(os.path.basename(path))[0].lower()
                 with open(os.path.join(folder, f"{stem}_{block.line}.cc"), "w", encoding="utf-8") as sink:
                     sink.write(f'#line {block.line} "{path}"\n{block.text}')

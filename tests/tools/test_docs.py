@@ -44,6 +44,17 @@ class Docs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "README.md:1"):
             check_docs.extract(self.tree, os.path.join(self.tree, "blocks"))
 
+    def test_a_block_that_names_a_file_is_that_file(self):
+        self.write("int a;\n", "examples/a.cc")
+        blocks = os.path.join(self.tree, "blocks")
+        self.write("```cpp examples/a.cc\nint a;\n```\n")
+        with contextlib.redirect_stdout(io.StringIO()):
+            check_docs.extract(self.tree, blocks)
+        self.assertEqual(os.listdir(blocks), ["readme_2.cc"])
+        self.write("```cpp examples/a.cc\nint b;\n```\n")
+        with self.assertRaisesRegex(ValueError, "README.md:2: the block is not examples/a.cc"):
+            check_docs.extract(self.tree, blocks)
+
     def test_commands_run_with_the_built_command_first(self):
         os.makedirs(os.path.join(self.tree, "build"))
         command = os.path.join(self.tree, "build", "troika")
