@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 
 #include <string_view>
@@ -132,6 +133,21 @@ bool computes_apart(Node& node) {
          node.retains_grad_hooks().empty() && node.post_hooks().empty();
 }
 
+/// Frees what a node has saved as soon as it has run, as the engine does where nothing runs again. Else the
+/// input part would end with all of forward's memory and all that the weight part keeps.
+class FreesSaved final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit FreesSaved(Node& node) : node_(node) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    node_.release_variables();
+    return outputs;
+  }
+
+ private:
+  Node& node_;  // owns the hook
+};
+
 /// Puts a node behind `node` that keeps what flows towards the parameters.
 KeptPointer keep_behind(Node& node, const Graph& graph) {
   auto kept = c10::make_intrusive<KeptGradients>(node.sequence_nr());
@@ -247,6 +263,11 @@ std::vector<at::Tensor> SplitBackward::input_part(const std::vector<at::Tensor>&
       for (uint32_t i = 0; i < whole.back()->num_inputs(); ++i) results.emplace_back(whole.back(), i);
     }
   }
+  for (const NodePointer& node : graph.nodes) {
+    if (graph.reach.at(node.get()).input && !apart.contains(node.get())) {
+      node->add_post_hook(std::make_unique<FreesSaved>(*node));
+    }
+  }
   const std::vector<at::Tensor> values = run_engine(roots, root_gradients, /*is_last=*/false, results);
 
   for (size_t i = reached_inputs; i < results.size(); ++i) {
@@ -257,11 +278,10 @@ std::vector<at::Tensor> SplitBackward::input_part(const std::vector<at::Tensor>&
       if (results[i].input_nr == 0) start->add(results[i], {});
     }
   }
-  // Without the edges that were followed the border asks for the rest only, and what it doesn't need is free.
+  // Without the edges that were followed the border asks for the rest only.
   for (const NodePointer& node : graph.nodes) {
     if (!graph.reach.at(node.get()).input) continue;
     const bool runs_again = apart.contains(node.get());
-    if (!runs_again) node->release_variables();
     for (Edge& edge : node->next_edges())
       if (!runs_again || !graph.only_to_parameters(edge)) edge = Edge();
   }
