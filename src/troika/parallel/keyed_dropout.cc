@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "troika/parallel/noise_plan.h"
+#include "troika/parallel/noise_tape.h"
 
 namespace troika {
 namespace {
@@ -33,28 +34,27 @@ bool is_keyed(const at::Tensor& input, double p, bool train) {
 }
 
 template <typename T>
-void draw_into(const at::Tensor& mask, uint64_t key, const NoiseLayout& layout, double p, T keep) {
-  draw_mask<T>(key, current_step()->samples.begin, layout, p, keep, static_cast<T*>(mask.mutable_data_ptr()));
+void draw_into(const at::Tensor& mask, const NoiseDraw& draw, double p, T keep) {
+  draw_mask<T>(draw.key, draw.first_sample, draw.layout, p, keep, static_cast<T*>(mask.mutable_data_ptr()));
 }
 
 /// 0 with probability p, else `keep`; of the input's type.
 at::Tensor keyed_mask(at::IntArrayRef sizes, const at::Tensor& input, double p, double keep) {
-  const NoiseLayout layout = next_noise_layout(sizes);
-  const uint64_t key = next_noise_key();
+  const NoiseDraw draw = next_noise(sizes);
   const at::Tensor mask =
       at::empty(sizes, input.options().requires_grad(false), at::MemoryFormat::Contiguous);
   switch (input.scalar_type()) {
     case at::kDouble:
-      draw_into<double>(mask, key, layout, p, keep);
+      draw_into<double>(mask, draw, p, keep);
       break;
     case at::kBFloat16:
-      draw_into<uint16_t>(mask, key, layout, p, c10::BFloat16(static_cast<float>(keep)).x);
+      draw_into<uint16_t>(mask, draw, p, c10::BFloat16(static_cast<float>(keep)).x);
       break;
     case at::kHalf:
-      draw_into<uint16_t>(mask, key, layout, p, c10::Half(static_cast<float>(keep)).x);
+      draw_into<uint16_t>(mask, draw, p, c10::Half(static_cast<float>(keep)).x);
       break;
     default:
-      draw_into<float>(mask, key, layout, p, static_cast<float>(keep));
+      draw_into<float>(mask, draw, p, static_cast<float>(keep));
   }
   return mask;
 }
