@@ -44,6 +44,7 @@ bench: build  ## run the benchmark programs (one of them: make bench BENCH=allre
 bench-peers: build  ## install PyTorch's Python (5.4 GB, in .deps/peers) and measure Troika beside it
 	@TROIKA_DEPS=$(DEPS) tools/setup --peers
 	@python3 bench/peers/compare.py --torch $(DEPS)/peers --program $(BUILD)/bench/data_parallel
+	@python3 bench/peers/compare.py --pipeline --torch $(DEPS)/peers --program $(BUILD)/bench/pipeline
 
 format: setup  ## lay out all C++ sources
 	@find src tests bench examples -name '*.cc' -o -name '*.h' | xargs $(CLANG_FORMAT) -i

@@ -3,8 +3,9 @@
 Each way of training is a process of its own that waits for orders; they take turns, A B C A B C, so that a slow moment of
 the machine hits all of them. A ratio is taken within a round; medians with quartiles. PyTorch runs as one process with one
 thread, one process with all threads, and DistributedDataParallel over Gloo with a process for each core (gradients as
-bucket views, static graph, pinned); each with glibc's malloc, with tcmalloc, and with tcmalloc and huge pages ("both"), which Troika's programs have
-built in.
+bucket views, static graph, pinned); each with glibc's malloc, with tcmalloc, and with tcmalloc and huge pages ("both"),
+which Troika's programs have built in. With --pipeline a process is a stage of torch.distributed.pipelining instead (pinned,
+no scaling of gradients, outputs not returned), and Troika's lanes do the same schedules.
 """
 
 import argparse
@@ -18,6 +19,8 @@ import subprocess
 import sys
 
 ANSWER_SECONDS = 120
+ALLOCATORS = {"": {}, " + tcmalloc": {}, " + both": {"THP_MEM_ALLOC_ENABLE": "1"}}
+SCHEDULES, MICRO_BATCHES = ("gpipe", "1f1b"), (8, 32)  # that both have
 
 
 class Way:
@@ -58,14 +61,32 @@ def tcmalloc():
     return found[-1]
 
 
+def degree(options):
+    return ["--lanes" if options.pipeline else "--ranks", str(options.ranks)]
+
+
 def list_ways(options):
-    text = subprocess.run([options.program, "--list", "--ranks", str(options.ranks), "--filter", options.filter],
+    text = subprocess.run([options.program, "--list", *degree(options), "--filter", options.filter],
                           check=True, capture_output=True, text=True).stdout
     cases = {}
     for line in text.splitlines():
         case, way = line.split("\t")
         cases.setdefault(case, []).append(way)
     return cases
+
+
+def pytorch_ways(options):
+    """Names and flags of the worker."""
+    processes = ["--processes", str(options.ranks)]
+    yield "1 thread", ["--threads", "1"]
+    yield f"{options.ranks} threads", ["--threads", str(options.ranks)]
+    if not options.pipeline:
+        yield f"DDP {options.ranks} processes", processes
+        return
+    for schedule in SCHEDULES:
+        for count in MICRO_BATCHES:
+            yield (f"{options.ranks} processes, {schedule}, {count} micro-batches",
+                   [*processes, "--pipeline", schedule, "--micro-batches", str(count)])
 
 
 def start(case, troika_ways, options):
@@ -77,14 +98,15 @@ def start(case, troika_ways, options):
             if name == "plain, tensor list":
                 continue
             samples = int(batch) // options.ranks if name.endswith(f"batch/{options.ranks}") else int(batch)
-            ways.append(Way(name, [options.program, "--ranks", str(options.ranks), "--filter", case, "--serve", name], samples))
+            ways.append(Way(name, [options.program, *degree(options), "--filter", case, "--serve", name], samples))
         worker = [sys.executable, os.path.join(os.path.dirname(__file__), "torch_worker.py"), model, width, layers, batch]
-        for way, flags in (("1 thread", ["--threads", "1"]), (f"{options.ranks} threads", ["--threads", str(options.ranks)]),
-                           (f"DDP {options.ranks} processes", ["--processes", str(options.ranks)])):
-            for allocator, environment in (("", {}), (" + tcmalloc", {"LD_PRELOAD": tcmalloc()}),
-                                           (" + both", {"LD_PRELOAD": tcmalloc(), "THP_MEM_ALLOC_ENABLE": "1"})):
+        for way, flags in pytorch_ways(options):
+            for allocator, environment in ALLOCATORS.items():
+                if options.pipeline and allocator == " + tcmalloc":
+                    continue  # there are many ways; these two are the ends
+                preload = {"LD_PRELOAD": tcmalloc()} if allocator else {}
                 ways.append(Way(f"PyTorch, {way}{allocator}", worker + flags, int(batch),
-                                {"PYTHONPATH": options.torch, **environment}))
+                                {"PYTHONPATH": options.torch, **preload, **environment}))
     except BaseException:
         for way in ways:
             way.stop()
@@ -113,20 +135,14 @@ def best_of(ways, part):
     return min((way for way in ways if part(way.name)), key=lambda way: statistics.median(way.seconds))
 
 
-def report(case, ways):
+def data_parallel_ratios(ways):
+    named = {way.name: way for way in ways}
     best = best_of(ways, lambda name: name.startswith("PyTorch"))
     ddp = best_of(ways, lambda name: name.startswith("PyTorch, DDP"))
-    named = {way.name: way for way in ways}
-    plain = named["plain, 1 thread"]
-    auto = named["troika, auto"]
-    part = next(way for way in ways if "batch/" in way.name)
-    shared = next(way for way in ways if way.name.endswith("ranks shared"))
+    plain, auto = named["plain, 1 thread"], named["troika, auto"]
+    part = best_of(ways, lambda name: "batch/" in name)
+    shared = best_of(ways, lambda name: name.endswith("ranks shared"))
     return {
-        "case": case,
-        "ways": [{"name": way.name, "samples_per_s": way.batch / statistics.median(way.seconds),
-                  "microseconds": spread([s * 1e6 for s in way.seconds]), "over_best_pytorch": ratio(way, best)}
-                 for way in ways],
-        "best_pytorch": best.name,
         "auto_over_best_pytorch": ratio(auto, best),
         "auto_over_ddp": ratio(auto, ddp),
         "bound": ratio(part, plain),
@@ -135,15 +151,48 @@ def report(case, ways):
     }
 
 
+def pipeline_ratios(ways):
+    lanes = best_of(ways, lambda name: " lanes, " in name)
+    ratios = {
+        "pipeline_over_pytorch_pipeline": ratio(
+            lanes, best_of(ways, lambda name: name.startswith("PyTorch") and " processes, " in name)),
+        "pipeline_over_best_pytorch": ratio(lanes, best_of(ways, lambda name: name.startswith("PyTorch"))),
+        "pipeline_over_one_rank": ratio(lanes, best_of(ways, lambda name: name.startswith("1 rank"))),
+    }
+    for schedule in SCHEDULES:
+        for count in MICRO_BATCHES:
+            what = f", {schedule}, {count} micro-batches"
+            ours = best_of(ways, lambda name: what in name and not name.startswith("PyTorch"))
+            theirs = best_of(ways, lambda name: what in name and name.startswith("PyTorch"))
+            ratios[f"{schedule}_{count}_over_pytorch"] = ratio(ours, theirs)
+    return ratios
+
+
+def report(case, ways, options):
+    best = best_of(ways, lambda name: name.startswith("PyTorch"))
+    return {
+        "case": case,
+        "ways": [{"name": way.name, "samples_per_s": way.batch / statistics.median(way.seconds),
+                  "microseconds": spread([s * 1e6 for s in way.seconds]), "over_best_pytorch": ratio(way, best)}
+                 for way in ways],
+        "best_pytorch": best.name,
+        **(pipeline_ratios if options.pipeline else data_parallel_ratios)(ways),
+    }
+
+
+def ratios_of(result):
+    return {key: value for key, value in result.items() if isinstance(value, dict)}
+
+
 def show(result):
     print(f"\n{result['case']}")
-    print(f"  {'':<38}{'us a step (quartiles)':>32}{'samples/s':>12}{'x best PyTorch':>16}")
+    print(f"  {'':<54}{'us a step (quartiles)':>32}{'samples/s':>12}{'x best PyTorch':>16}")
     for way in result["ways"]:
         us = way["microseconds"]
-        print(f"  {way['name']:<38}{us['median']:>12.0f} ({us['low']:>7.0f} - {us['high']:>7.0f})"
+        print(f"  {way['name']:<54}{us['median']:>12.0f} ({us['low']:>7.0f} - {us['high']:>7.0f})"
               f"{way['samples_per_s']:>12.0f}{way['over_best_pytorch']['median']:>16.2f}")
-    print(f"  bound t1(G)/t1(G/N) {result['bound']['median']:.2f}, reached {result['ranks_over_one_thread']['median']:.2f}"
-          f" ({result['ranks_over_bound']['median']:.2f} of it)", flush=True)
+    for key, value in ratios_of(result).items():
+        print(f"  {key.replace('_', ' '):<54}{value['median']:>12.2f} ({value['low']:>7.2f} - {value['high']:>7.2f})", flush=True)
 
 
 def geometric_mean(values):
@@ -152,7 +201,8 @@ def geometric_mean(values):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--program", default="build/release/bench/data_parallel", help="bench/data_parallel")
+    parser.add_argument("--pipeline", action="store_true", help="pipelines instead of data parallelism")
+    parser.add_argument("--program", help="bench/data_parallel, or bench/pipeline (default: that of build/release)")
     parser.add_argument("--torch", required=True, help="the folder that PyTorch's Python is installed in")
     parser.add_argument("--ranks", type=int, default=max(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--rounds", type=int, default=9)
@@ -160,6 +210,7 @@ def main():
     parser.add_argument("--filter", default="", help="only models whose name has this in it")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
     options = parser.parse_args()
+    options.program = options.program or f"build/release/bench/{'pipeline' if options.pipeline else 'data_parallel'}"
     results = []
     for case, troika_ways in list_ways(options).items():
         ways = start(case, troika_ways, options)
@@ -168,21 +219,19 @@ def main():
         finally:
             for way in ways:
                 way.stop()
-        results.append(report(case, ways))
+        results.append(report(case, ways, options))
         if not options.json:
             show(results[-1])
     if not results:
         sys.exit(f"compare.py: no model's name has \"{options.filter}\" in it")
-    means = {key: geometric_mean([result[key]["median"] for result in results])
-             for key in ("auto_over_best_pytorch", "auto_over_ddp", "ranks_over_bound")}
+    means = {key: geometric_mean([result[key]["median"] for result in results]) for key in ratios_of(results[0])}
     if options.json:
         print(json.dumps({"ranks": options.ranks, "rounds": options.rounds, "cases": results, "geometric_means": means}, indent=1))
         return
-    print(f"\n{'':<28}{'auto / best PyTorch':>22}{'auto / DDP':>12}{'ranks / bound':>15}")
-    for result in results:
-        print(f"{result['case']:<28}{result['auto_over_best_pytorch']['median']:>22.2f}"
-              f"{result['auto_over_ddp']['median']:>12.2f}{result['ranks_over_bound']['median']:>15.2f}   (best: {result['best_pytorch']})")
-    print(f"{'geometric mean':<28}{means['auto_over_best_pytorch']:>22.2f}{means['auto_over_ddp']:>12.2f}{means['ranks_over_bound']:>15.2f}")
+    print()
+    for key, mean in means.items():
+        medians = "  ".join(f"{result[key]['median']:.2f}" for result in results)
+        print(f"{key.replace('_', ' '):<34} {medians}   geometric mean {mean:.2f}")
 
 
 if __name__ == "__main__":
