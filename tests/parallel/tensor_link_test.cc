@@ -28,6 +28,7 @@ Parcel mixed() {
                     at::ones({}, at::kDouble),
                     at::ones({7}, at::kBFloat16)};
   parcel.needs_gradient = {1, 0, 0, 0, 1, 1, 1};
+  parcel.sample_dims = {1, 0, -1, -1, 0, -2, 0};
   parcel.loss_sum = std::numeric_limits<double>::infinity();
   parcel.weight = 2.5;
   return parcel;
@@ -46,6 +47,7 @@ TEST_P(TensorLinkModes, WhatArrivesIsWhatWasSent) {
       const Parcel got = link.receive(kSent, step, 0), expected = mixed();
       ASSERT_EQ(got.tensors.size(), expected.tensors.size());
       EXPECT_EQ(got.needs_gradient, expected.needs_gradient);
+      EXPECT_EQ(got.sample_dims, expected.sample_dims);
       EXPECT_EQ(got.loss_sum, expected.loss_sum);
       EXPECT_EQ(got.weight, expected.weight);
       for (size_t i = 0; i < got.tensors.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include "troika/base/error.h"
 #include "troika/base/random.h"
+#include "troika/parallel/sample_dims.h"
 
 namespace troika {
 
@@ -33,6 +35,7 @@ constexpr double kSame = 0.02;
 thread_local ForwardScope::Present* forward_now = nullptr;
 thread_local ForwardScope::Present* trial_now = nullptr;
 thread_local NoisyLayerScope::Present layer_now;
+thread_local const SampleDims* input_dims = nullptr;
 
 int64_t product(at::IntArrayRef sizes, size_t begin, size_t end) {
   int64_t result = 1;
@@ -75,6 +78,30 @@ class GeneratorKeeper {
   at::Tensor state_;
 };
 
+int samples_of_input(const Tensors& inputs, size_t i, int64_t samples) {
+  if (input_dims != nullptr && !input_dims->empty()) return input_dims->at(i);
+  const bool has_samples = inputs[i].defined() && inputs[i].dim() > 0 && inputs[i].size(0) == samples;
+  return has_samples ? 0 : kNoSamples;
+}
+
+/// The first `half` samples of the inputs, each twice; empty if nothing can be learnt from them.
+Tensors few_of(const Tensors& inputs, int64_t samples, int64_t half) {
+  Tensors out;
+  bool any = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int dimension = samples_of_input(inputs, i, samples);
+    if (dimension == kUnknownSamples) return {};
+    any |= dimension >= 0;
+    if (dimension < 0) {
+      out.push_back(inputs[i].defined() ? inputs[i].detach() : inputs[i]);
+      continue;
+    }
+    const at::Tensor few = inputs[i].detach().narrow(dimension, 0, half);
+    out.push_back(at::cat({few, few}, dimension));
+  }
+  return any ? out : Tensors{};
+}
+
 void run_trial(ForwardScope::Present& present, int64_t samples) {
   const int64_t half = half_of_trial(samples);
   present.tried = true;
@@ -88,15 +115,8 @@ void run_trial(ForwardScope::Present& present, int64_t samples) {
   context.batch_norm_group = 0;
   context.batch_norm = nullptr;
   const StepScope scope(context);
-  Tensors inputs;
-  bool any = false;
-  for (const at::Tensor& input : present.inputs) {
-    const bool has_samples = input.defined() && input.dim() > 0 && input.size(0) == samples;
-    any |= has_samples;
-    const at::Tensor few = has_samples ? input.detach().narrow(0, 0, half) : input;
-    inputs.push_back(has_samples ? at::cat({few, few}) : few);
-  }
-  if (!any) return;  // nothing can be learnt from the same inputs
+  const Tensors inputs = few_of(present.inputs, samples, half);
+  if (inputs.empty()) return;
   trial_now = &present;
   try {
     present.again(inputs);
@@ -105,6 +125,20 @@ void run_trial(ForwardScope::Present& present, int64_t samples) {
   }
   trial_now = nullptr;
   layer_now = layer_before;
+}
+
+/// Between a tensor of `samples` and the same of `few_samples`.
+int changed_dimension(const at::Tensor& all, int64_t samples, const at::Tensor& few, int64_t few_samples) {
+  if (!all.defined() || !few.defined()) return kNoSamples;
+  if (all.dim() != few.dim()) return kUnknownSamples;
+  int found = kNoSamples;
+  for (int64_t d = 0; d < all.dim(); ++d) {
+    if (all.size(d) == few.size(d)) continue;
+    const bool is_samples = found == kNoSamples && all.size(d) == samples && few.size(d) == few_samples;
+    found = is_samples ? static_cast<int>(d) : kUnknownSamples;
+    if (!is_samples) break;
+  }
+  return found;
 }
 
 NoiseSite site_of(at::IntArrayRef sizes, int64_t samples, const NoiseTrial& seen, int64_t trial_samples) {
@@ -189,6 +223,31 @@ NoisyLayerScope::NoisyLayerScope(const Present& layer) : scope_(layer.hash), bef
   layer_now = layer;
 }
 NoisyLayerScope::~NoisyLayerScope() { layer_now = before_; }
+
+InputDims::InputDims(const SampleDims& dims) : before_(input_dims) { input_dims = &dims; }
+InputDims::~InputDims() { input_dims = before_; }
+
+SampleDims find_output_dims(const Model& model, const Tensors& inputs, const Tensors& outputs) {
+  const int64_t samples = current_step()->samples.size();
+  Tensors few;
+  const std::function<void(const Tensors&)> again = [&](const Tensors& some) { few = model.forward(some); };
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers;  // and what they held
+  for (const auto& [name, layer] : model.layers()) {
+    for (const at::Tensor& buffer : layer.module->buffers()) {
+      if (buffer.defined()) buffers.emplace_back(buffer, buffer.detach().clone());
+    }
+  }
+  ForwardScope::Present trial{inputs, again, c10::impl::tls_local_dispatch_key_set(), false, 0, {}};
+  run_trial(trial, samples);
+  for (const auto& [buffer, before] : buffers) buffer.variable_data().copy_(before);
+  SampleDims dims;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    dims.push_back(few.size() == outputs.size()
+                       ? changed_dimension(outputs[i], samples, few[i], trial.trial_samples)
+                       : kUnknownSamples);
+  }
+  return dims;
+}
 
 bool in_noise_trial() { return trial_now != nullptr; }
 

@@ -90,7 +90,10 @@ Tensors Stage::run_layers(const Work& work, const Tensors& inputs, BatchNormLog*
   const Model& model = *models_[slot_of(work.version)];
   const bool watched = setting_.ranks > 1 && watched_ < kWatchedForwards;
   if (watched) ++watched_;
-  return finished(watched ? forward_watched(model, inputs, setting_.ranks) : model.forward(inputs));
+  const InputDims dims(work.dims);
+  Tensors outputs = watched ? forward_watched(model, inputs, setting_.ranks) : model.forward(inputs);
+  if (!is_last() && output_dims_.empty()) output_dims_ = find_output_dims(model, inputs, outputs);
+  return finished(std::move(outputs));
 }
 
 Tensors Stage::evaluate(const Tensors& inputs) const {

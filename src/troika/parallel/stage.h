@@ -16,6 +16,7 @@
 #include "troika/parallel/hand_over.h"
 #include "troika/parallel/non_finite.h"
 #include "troika/parallel/replica.h"
+#include "troika/parallel/sample_dims.h"
 #include "troika/parallel/split_backward.h"
 #include "troika/parallel/tensor_link.h"
 #include "troika/parallel/wiring.h"
@@ -125,6 +126,7 @@ class Stage {
   std::vector<Sums> sums_;                // by step
   std::vector<BatchNormLog> statistics_;  // by step
   std::optional<int> bad_micro_batch_;
+  SampleDims output_dims_;  // of what goes to other stages; empty: no training step has been there yet
   int watched_ = 0;
 };
 

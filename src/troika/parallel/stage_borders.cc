@@ -36,6 +36,7 @@ void Stage::put_inputs_together(Work& work) {
   }
   Tensors imports;
   std::vector<uint8_t> import_needs;
+  SampleDims import_dims;
   for (size_t e = 0; e < wiring_.in.size(); ++e) {
     const StageEdge& edge = wiring_.in[e];
     Parcel& parcel = work.arrived[e];
@@ -48,12 +49,14 @@ void Stage::put_inputs_together(Work& work) {
       const bool is_skip = i >= all - skips;
       (is_skip ? imports : work.given).push_back(std::move(parcel.tensors[i]));
       (is_skip ? import_needs : work.needs).push_back(parcel.needs_gradient.at(i));
+      (is_skip ? import_dims : work.dims).push_back(parcel.sample_dims.at(i));
     }
     parcel = {};
   }
   work.chain_inputs = work.given.size();
   work.given.insert(work.given.end(), imports.begin(), imports.end());
   work.needs.insert(work.needs.end(), import_needs.begin(), import_needs.end());
+  work.dims.insert(work.dims.end(), import_dims.begin(), import_dims.end());
 }
 
 // Which of `outputs` outputs go along an edge, in the order of its parcels.
@@ -75,6 +78,7 @@ Parcel Stage::activation_for(int micro_batch, int to) {
   for (const size_t i : outputs_along(edge_with(wiring_.out, to), now.outputs.size())) {
     parcel.tensors.push_back(hand_out(now.outputs[i]));
     parcel.needs_gradient.push_back(now.output_needs[i]);
+    parcel.sample_dims.push_back(output_dims_.empty() ? kUnknownSamples : output_dims_.at(i));
   }
   return parcel;
 }

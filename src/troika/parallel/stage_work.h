@@ -13,6 +13,7 @@ struct Stage::Work {
   size_t chain_inputs = 0;         // of `given`
   Tensors given;                   // what the layers read: the chain's, then the imports
   std::vector<uint8_t> needs;      // of `given`
+  SampleDims dims;                 // of `given`; empty in the first stage, whose inputs are batch first
   std::vector<HandedIn> handed;    // the same in the graph
   std::vector<uint32_t> versions;  // of `given`, before a forward that is to run again
   int64_t version = -1;            // of the weights; -1: the newest at forward

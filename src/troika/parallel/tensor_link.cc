@@ -32,7 +32,7 @@ struct Header {
 
 /// One tensor's numbers ahead of its bytes.
 struct Description {
-  int64_t defined = 0, type = 0, needs_gradient = 0, dimensions = 0, words = 0;
+  int64_t defined = 0, type = 0, needs_gradient = 0, dimensions = 0, words = 0, sample_dim = 0;
   Elements elements() { return {this, sizeof(Description) / sizeof(int64_t), ElementType::int64}; }
 };
 
@@ -109,6 +109,7 @@ void TensorLink::send_bytes(const Parcel& parcel, int to_lane) {
     Description description;
     description.defined = tensor.defined() ? 1 : 0;
     description.needs_gradient = i < parcel.needs_gradient.size() ? parcel.needs_gradient[i] : 0;
+    if (i < parcel.sample_dims.size()) description.sample_dim = parcel.sample_dims[i];
     at::Tensor dense;
     std::vector<int64_t> sizes;
     if (tensor.defined()) {
@@ -136,6 +137,7 @@ Parcel TensorLink::receive_bytes(int64_t tensors, int from_lane) {
     Description description;
     lanes_.receive(description.elements(), from_lane, kBytesTag);
     parcel.needs_gradient.push_back(description.needs_gradient != 0);
+    parcel.sample_dims.push_back(static_cast<int>(description.sample_dim));
     at::Tensor& tensor = parcel.tensors.emplace_back();
     if (description.defined == 0) continue;
     std::vector<int64_t> sizes(static_cast<size_t>(description.dimensions));

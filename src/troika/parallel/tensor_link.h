@@ -19,6 +19,7 @@ namespace troika {
 struct Parcel {
   Tensors tensors;
   std::vector<uint8_t> needs_gradient;  // of activations: whether a gradient is to come back
+  std::vector<int> sample_dims;         // of activations, as in sample_dims.h
   // Of gradients along the chain: what the loss of this micro-batch was, so that every stage knows the mean.
   double loss_sum = 0;
   double weight = 0;
