@@ -115,6 +115,20 @@ TEST(MemoryMeter, CountsRawMemoryToo) {
   EXPECT_EQ(meter.current_bytes(), 0);
 }
 
+// That would fill the book with holes that nobody finds the end of.
+TEST(MemoryMeter, GivingBackNothingChangesNothing) {
+  const MemoryMeter meter;
+  const MeterScope scope(&meter);
+  std::vector<at::Tensor> held;
+  for (int i = 0; i < 5000; ++i) {
+    held.push_back(at::empty({1}));
+    c10::GetCPUAllocator()->raw_deallocate(nullptr);
+  }
+  EXPECT_EQ(meter.current_bytes(), 4 * 5000);
+  held.clear();
+  EXPECT_EQ(meter.current_bytes(), 0);
+}
+
 TEST(MemoryMeter, GrowingATensorMovesItsCharge) {
   const MemoryMeter meter;
   const MeterScope scope(&meter);

@@ -153,6 +153,7 @@ class MeteredAllocator final : public c10::Allocator {
 
  private:
   static void credit_and_free(void* memory) {
+    if (memory == nullptr) return;  // as free() does: oneDNN gives back what it never had
     // Before it is free: then another thread may get the same address.
     const Charges::Charge charge = charges().take(memory);
     if (charge.account) charge.account->credit(charge.bytes);
