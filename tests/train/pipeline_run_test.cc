@@ -126,6 +126,12 @@ TEST_F(PipelineRun, RecomputeChangesNothing) {
   recipe_.parallel.recompute = "always";
   run(on(1, 1), "one");
   expect_same_weights("one", "plain");
+  recipe_.parallel.recompute = "never";
+  recipe_.parallel.recompute_layers = {"hidden*", "head"};
+  run(on(1, 1), "one-layers");
+  expect_same_weights("one-layers", "plain");
+  run(on(1, 2, "zb-h1"), "two-layers");
+  expect_same_weights("two-layers", "plain");
 }
 
 TEST_F(PipelineRun, WhatDoesNotFitIsSaidBeforeAnythingIsWritten) {
@@ -147,6 +153,11 @@ TEST_F(PipelineRun, WhatDoesNotFitIsSaidBeforeAnythingIsWritten) {
   EXPECT_NE(message(recipe).find("nothing"), std::string::npos) << message(recipe);
   recipe.parallel.cuts = {"hidden1", "hidden2"};
   EXPECT_FALSE(message(recipe).empty());
+  recipe.parallel.cuts.clear();
+  recipe.parallel.recompute_layers = {"hidden*", "haed"};
+  EXPECT_NE(message(recipe).find("parallel.recompute: no layer is called \"haed\" (did you mean \"head\"?)"),
+            std::string::npos)
+      << message(recipe);
 }
 
 }  // namespace

@@ -127,6 +127,19 @@ TEST_F(RecipeTest, WrongTypesAndRangesAreNamed) {
   EXPECT_EQ(message("[data\n").substr(0, 28), "recipe.toml:1:6: not TOML: E");
 }
 
+TEST_F(RecipeTest, RecomputeIsAChoiceOrAListOfLayers) {
+  const Recipe layers = parse(kGood, {"parallel.recompute=[\"block*\", \"head\"]"});
+  EXPECT_EQ(layers.parallel.recompute, "never");
+  EXPECT_EQ(layers.parallel.recompute_layers, (std::vector<std::string>{"block*", "head"}));
+  EXPECT_EQ(parse(to_toml(layers)), layers);
+  const Recipe stages = parse(kGood, {"parallel.recompute=\"always\""});
+  EXPECT_TRUE(stages.parallel.recompute_layers.empty());
+  EXPECT_EQ(parse(to_toml(stages)), stages);
+  EXPECT_NE(message(kGood, {"parallel.recompute=\"alway\""}).find("did you mean \"always\""),
+            std::string::npos);
+  EXPECT_NE(message(kGood, {"parallel.recompute=[]"}).find("is an empty list"), std::string::npos);
+}
+
 TEST_F(RecipeTest, WhatIsNotBuiltYetSaysSo) {
   EXPECT_EQ(message(std::string(kGood) + "[model]\ntype = \"gpt\"\n"),
             "recipe.toml:8: model.type = \"gpt\" is not in this version, which has mlp, lstm, gru, tcn, "

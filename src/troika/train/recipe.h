@@ -78,10 +78,11 @@ struct ParallelRecipe {
       schedule;                     // of the catalogue; absent: 1f1b. With a pipeline only, like the next two
   int64_t chunks = 0;               // stages per lane; 0: the schedule's own number
   std::vector<std::string> cuts;    // layers that begin stages 1, 2, ...; empty: balanced by parameters
-  std::string recompute = "never";  // "never" | "always" | "except_last"
-  std::string weights = "shared";   // "shared" | "replicated"
-  std::optional<int64_t> threads_per_rank;  // absent: usable cores / ranks, at least 1
-  double deadline = 30;                     // seconds
+  std::string recompute = "never";  // of whole stages: "never" | "always" | "except_last"
+  std::vector<std::string> recompute_layers;  // of these layers by themselves, by pattern; else never
+  std::string weights = "shared";             // "shared" | "replicated"
+  std::optional<int64_t> threads_per_rank;    // absent: usable cores / ranks, at least 1
+  double deadline = 30;                       // seconds
   bool operator==(const ParallelRecipe&) const = default;
 };
 

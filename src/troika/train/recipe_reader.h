@@ -40,6 +40,7 @@ class SectionReader {
   SectionReader(const RecipeSource& source, const toml::table* table, std::string name);
 
   bool has(const std::string& key) const { return table_ != nullptr && table_->contains(key); }
+  bool is_list(const std::string& key) const { return has(key) && table_->get(key)->is_array(); }
   void integer(const std::string& key, int64_t least, int64_t most, int64_t& value);
   void integer(const std::string& key, int64_t least, int64_t most, std::optional<int64_t>& value);
   /// An integer is fine where a number is wanted.

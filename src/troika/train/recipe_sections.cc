@@ -192,7 +192,11 @@ ParallelRecipe read_parallel(const RecipeSource& source) {
   if (in.has("schedule")) in.choice("schedule", schedules, not_yet, parallel.schedule.emplace());
   in.integer("chunks", 0, kMostChunks, parallel.chunks);
   in.texts("cuts", true, parallel.cuts);
-  in.choice("recompute", {"never", "always", "except_last"}, {}, parallel.recompute);
+  if (in.is_list("recompute")) {
+    in.texts("recompute", false, parallel.recompute_layers);
+  } else {
+    in.choice("recompute", {"never", "always", "except_last"}, {}, parallel.recompute);
+  }
   for (const char* key : {"sync", "flush_every", "vertical_sync"}) {
     in.refuse(key, kNotYet);
   }

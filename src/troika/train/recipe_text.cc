@@ -93,7 +93,8 @@ std::string to_toml(const Recipe& recipe) {
   if (parallel.schedule) line("schedule", quoted(*parallel.schedule));
   if (parallel.chunks != 0) line("chunks", parallel.chunks);
   if (!parallel.cuts.empty()) line("cuts", quoted(parallel.cuts));
-  line("recompute", quoted(parallel.recompute));
+  line("recompute",
+       parallel.recompute_layers.empty() ? quoted(parallel.recompute) : quoted(parallel.recompute_layers));
   line("weights", quoted(parallel.weights));
   if (parallel.threads_per_rank) line("threads_per_rank", *parallel.threads_per_rank);
   line("deadline", parallel.deadline);

@@ -8,6 +8,7 @@
 #include "troika/base/error.h"
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/model.h"
+#include "troika/parallel/recompute.h"
 #include "troika/train/models/registry.h"
 #include "troika/train/rate_schedule.h"
 #include "troika/train/recipe_sections.h"
@@ -110,7 +111,8 @@ Workload prepare(const Recipe& recipe) {
   work.loss_kind = choose_loss(train.loss, work.features, work.dataset);
   work.loss = make_loss(work.loss_kind);
   work.weights = plan_weights(work.dataset, work.recipe, work.features, work.split);
-  work.layers = make_model(work.recipe.model, model_shape(work.features, work.loss_kind));
+  work.layers = recompute_matching(make_model(work.recipe.model, model_shape(work.features, work.loss_kind)),
+                                   work.recipe.parallel.recompute_layers, "parallel.recompute");
   work.pipeline = plan_pipeline(work.recipe, work.layers);
   check_batch_norm(work);
   return work;
