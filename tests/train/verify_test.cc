@@ -319,8 +319,8 @@ TEST(Verify, InFloat32TooWithItsOwnTolerance) {
 
 TEST(VerifyCause, AZeroGradientIsNoCause) {
   const at::Tensor zero = at::zeros({2}, at::kDouble), one = at::ones({2}, at::kDouble);
-  EXPECT_EQ(cause_from_pieces(one * 17, {{{one}, {one}}, {{1}, {1}}}, 1e-8), "unknown");
-  EXPECT_EQ(cause_from_pieces(zero, {{{one}, {one}}, {{1}, {1}}}, 1e-8), "missing_contribution");
+  EXPECT_EQ(cause_from_pieces(one * 17, {{{one}, {one}}, {{1}, {1}}}, 1e-8).name, "unknown");
+  EXPECT_EQ(cause_from_pieces(zero, {{{one}, {one}}, {{1}, {1}}}, 1e-8).name, "missing_contribution");
 }
 
 }  // namespace

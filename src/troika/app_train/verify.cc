@@ -87,7 +87,8 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
                                 {"what", first->what},
                                 {"parameter", first->parameter},
                                 {"factor", first->factor},
-                                {"likely_cause", first->likely_cause}};
+                                {"likely_cause", first->likely_cause},
+                                {"detail", first->detail}};
   }
   return json.dump(2);
 }
@@ -108,6 +109,7 @@ std::string to_text(const VerifyResult& result, const Workload& work, const Veri
   if (const auto& first = result.first_difference) {
     text += fmt::format("  first difference: step {}, {} {}: {:.6g} times the serial one; likely cause: {}\n",
                         first->step, first->what, first->parameter, first->factor, first->likely_cause);
+    if (!first->detail.empty()) text += fmt::format("    {}\n", first->detail);
   }
   return text;
 }

@@ -7,6 +7,7 @@
 
 #include "troika/base/error.h"
 #include "troika/parallel/micro_batched_reference.h"
+#include "troika/parallel/recompute.h"
 #include "troika/train/verify_cause.h"
 #include "troika/train/verify_pieces.h"
 #include "troika/train/verify_plain.h"
@@ -80,32 +81,6 @@ class Comparison {
   std::optional<Difference> first_;
 };
 
-bool close(const at::Tensor& x, const at::Tensor& y, double tolerance) {
-  return largest(x.to(at::kDouble) - y.to(at::kDouble)) <= tolerance * std::max(largest(x), largest(y));
-}
-
-std::string find_cause(const Difference& first, const StepRecord& record,
-                       const std::vector<at::Tensor>& before_last, PlainReference& plain, double tolerance) {
-  const std::vector<at::Tensor>& before = record.weights_before[0];
-  const std::vector<PieceValues> pieces = plain.pieces_at(record.step - 1, before);
-  if (first.what == "loss") {
-    return cause_from_pieces(at::scalar_tensor(record.loss, at::kDouble), pieces[0], tolerance);
-  }
-  const auto at = std::find(plain.names().begin(), plain.names().end(), first.parameter);
-  if (at == plain.names().end()) return "unknown";
-  const auto i = static_cast<size_t>(at - plain.names().begin());
-  if (first.what != "gradients") return "unknown";
-  const std::string cause = cause_from_pieces(record.gradients[i], pieces[1 + i], tolerance);
-  if (cause != "unknown") return cause;
-  for (const auto* weights : {&before_last, &record.weights_after[0]}) {
-    if (weights->empty()) continue;
-    if (close(record.gradients[i], plain.gradients_at(record.step - 1, *weights)[i], tolerance)) {
-      return "stale_or_new_weights";
-    }
-  }
-  return "unknown";
-}
-
 // Every rank must start from the numbers that the seed gives.
 void compare_initial_weights(const StepRecord& record, const std::vector<at::Tensor>& expected,
                              Comparison& comparison) {
@@ -146,7 +121,9 @@ std::optional<Difference> compare_with_plain(const VerifyWork& work, at::ScalarT
     if (comparison.found() && !found_before && comparison.first()->likely_cause == "unknown") {
       Difference& first = *comparison.first();
       const double tolerance = precision == at::kDouble ? kCauseTolerance64 : kCauseTolerance32;
-      first.likely_cause = find_cause(first, record, before_last, plain, tolerance);
+      const Cause cause = find_cause(work, first, record, before_last, plain, tolerance);
+      first.likely_cause = cause.name;
+      first.detail = cause.detail;
     }
     before_last = record.weights_before[0];
   });
@@ -171,6 +148,7 @@ std::optional<Difference> compare_with_micro_batched(const VerifyWork& work, con
     reference.set_others(record.buffers_before[0]);
     if (work.learning_rate) reference.set_learning_rate(work.learning_rate(record.step - 1));
     std::vector<at::Tensor> gradients;
+    const NoRecompute keeping_everything;
     const StepResult step = reference.step(pieces, work.loss, &gradients);
     comparison.loss(record.step, record.loss, step.loss);
     comparison.tensors(record.step, "gradients", record.gradients, gradients);

@@ -58,6 +58,7 @@ struct Difference {
   std::string parameter;  // "" for the loss and the norm
   double factor = 0;      // <x, y> / <y, y>: what the engine's value is a multiple of
   std::string likely_cause;
+  std::string detail = {};  // of the cause: which piece, which stage; may be empty
 };
 
 struct VerifyResult {
