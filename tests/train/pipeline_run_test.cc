@@ -2,63 +2,11 @@
 // whatever the schedule, and resumed on another mesh too.
 #include <gtest/gtest.h>
 
-#include <ATen/ops/equal.h>
-
 #include "support/error_of.h"
-#include "support/temporary_folder.h"
-#include "train/support/flock_recipe.h"
-#include "troika/train/checkpoint.h"
-#include "troika/train/trainer.h"
+#include "train/support/pipeline_run.h"
 
 namespace troika {
 namespace {
-
-class PipelineRun : public testing::Test {
- protected:
-  PipelineRun() {
-    write_flock(folder_ / "data", 600);
-    recipe_ = flock_recipe(folder_ / "data");
-    recipe_.model.layers = 5;
-    recipe_.model.dropout = 0.2;
-    recipe_.train.epochs.reset();
-    recipe_.train.steps = 7;
-    recipe_.train.checkpoint_every = 3;
-    recipe_.parallel.micro_batches = 4;
-  }
-
-  Recipe on(int data, int lanes, const std::string& schedule = "") const {
-    Recipe recipe = recipe_;
-    recipe.parallel.ranks = data * lanes;
-    recipe.parallel.mesh = Mesh{data, lanes, 1};
-    if (!schedule.empty()) recipe.parallel.schedule = schedule;
-    return recipe;
-  }
-
-  TrainReport run(const Recipe& recipe, const std::string& name, TrainOptions options = {}) const {
-    options.run_dir = folder_ / name;
-    options.quiet = true;
-    return train(recipe, options);
-  }
-
-  /// By name; those of the run `expected` must be there too, with the same bits.
-  void expect_same_weights(const std::string& name, const std::string& expected) const {
-    const auto tensors = [&](const std::string& run) {
-      std::map<std::string, at::Tensor> out;
-      for (const NamedTensor& t : read_checkpoint(folder_ / run / "model.safetensors").tensors)
-        out[t.name] = t.tensor;
-      return out;
-    };
-    const auto ours = tensors(name), theirs = tensors(expected);
-    EXPECT_EQ(ours.size(), theirs.size());
-    for (const auto& [tensor, value] : theirs) {
-      ASSERT_TRUE(ours.contains(tensor)) << tensor;
-      EXPECT_TRUE(at::equal(ours.at(tensor), value)) << name << ": " << tensor;
-    }
-  }
-
-  TemporaryFolder folder_;
-  Recipe recipe_;
-};
 
 TEST_F(PipelineRun, EverySchedulesResultIsThatOfOneRank) {
   const TrainReport one = run(on(1, 1), "one");
@@ -146,8 +94,6 @@ TEST_F(PipelineRun, WhatDoesNotFitIsSaidBeforeAnythingIsWritten) {
   EXPECT_NE(message(recipe).find("parallel.schedule means nothing without a pipeline"), std::string::npos);
   recipe = on(1, 2, "gpip");
   EXPECT_NE(message(recipe).find("gpipe"), std::string::npos) << message(recipe);
-  recipe = on(1, 2, "pipedream");
-  EXPECT_NE(message(recipe).find("asynchronous"), std::string::npos) << message(recipe);
   recipe = on(1, 2);
   recipe.parallel.cuts = {"nothing"};
   EXPECT_NE(message(recipe).find("nothing"), std::string::npos) << message(recipe);

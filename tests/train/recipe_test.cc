@@ -86,7 +86,8 @@ TEST_F(RecipeTest, SettingsGoBeforeTheFile) {
 TEST_F(RecipeTest, UnknownNamesAreNamedWithTheNearest) {
   EXPECT_EQ(message(std::string(kGood) + "bacth = 5\n"),
             "recipe.toml:7: unknown key \"bacth\" in [train] (did you mean \"batch\"?); there are: epochs, "
-            "steps, batch, optimizer, learning_rate, rate_schedule, warmup, weight_decay, clip_norm, loss, "
+            "steps, batch, optimizer, learning_rate, rate_schedule, warmup, weight_decay, clip_norm, "
+            "clip_by, loss, "
             "class_weights, start_from, start_fresh, batch_norm_group, seed, precision, log_every, "
             "checkpoint_every, early_stopping, device");
   EXPECT_EQ(

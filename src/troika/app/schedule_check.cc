@@ -4,13 +4,13 @@
 #include "troika/app/commands.h"
 #include "troika/app/output.h"
 #include "troika/app/schedule.h"
-#include "troika/app/schedule_file.h"
 #include "troika/app/schedule_options.h"
 #include "troika/app/schedule_report.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/schedule/liveness.h"
 #include "troika/schedule/passes.h"
+#include "troika/schedule/schedule_file.h"
 #include "troika/schedule/validate.h"
 
 namespace troika {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "troika/app/schedule_file.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
+#include "troika/schedule/schedule_file.h"
 
 namespace troika {
 namespace {

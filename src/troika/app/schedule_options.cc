@@ -5,10 +5,10 @@
 
 #include "troika/app/output.h"
 #include "troika/app/schedule_costs.h"
-#include "troika/app/schedule_file.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/schedule/passes.h"
+#include "troika/schedule/schedule_file.h"
 #include "troika/schedule/validate.h"
 
 namespace troika {

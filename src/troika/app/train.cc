@@ -23,8 +23,8 @@ void add_recipe_options(CLI::App& command, Request& request) {
       ->check(CLI::IsMember({"shared", "replicated"}));
   command
       .add_option("--schedule", request.schedule,
-                  "Order of a pipeline's passes (troika schedule list); default 1f1b")
-      ->type_name("NAME");
+                  "Order of a pipeline's passes: a name (troika schedule list) or a file; default 1f1b")
+      ->type_name("NAME|FILE");
   command.add_option("--micro-batches", request.micro_batches, "Pieces that each global batch is cut into")
       ->check(CLI::Range(1, 1 << 20));
   command

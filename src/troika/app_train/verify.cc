@@ -1,6 +1,7 @@
 // troika verify: proves on the user's own model and data that the parallel run equals the serial one.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -63,7 +64,7 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
                     at::ScalarType precision) {
   nlohmann::ordered_json json;
   json["equal"] = result.equal;
-  json["reference"] = "plain";
+  json["reference"] = result.reference;
   json["bitwise"] = result.bitwise;
   json["max_abs_diff"] = result.max_abs_diff;
   json["max_rel_diff"] = result.max_rel_diff;
@@ -76,7 +77,7 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
   json["precision"] = name_of(precision);
   json["bitwise_precision"] = precision_of(verified.options);
   json["steps"] = verified.steps;
-  json["exact"] = true;
+  json["exact"] = result.reference == "plain";
   json["compared"] = {{"losses", result.losses},
                       {"gradients", result.gradients},
                       {"weights", result.weights},
@@ -95,17 +96,20 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
 
 std::string to_text(const VerifyResult& result, const Workload& work, const VerifyWork& verified,
                     at::ScalarType precision) {
+  const bool delayed = result.reference == "delayed";
   std::string text = fmt::format(
       "{}: mesh {}{}, {} weights, {} micro-batch{}, {} steps\n"
-      "  against the plain run, {}: {} (largest relative difference {:.2g}, tolerance {:.0g})\n"
-      "  against one thread that computes the same pieces, {}: {}\n"
+      "  against {}, {}: {} (largest relative difference {:.2g}, tolerance {:.0g})\n"
+      "  against {}, {}: {}\n"
       "  compared: {} losses, {} gradients, {} weights, {} buffers\n",
       result.equal && result.bitwise ? "equal" : "NOT EQUAL", to_string(work.mesh()),
       work.pipeline ? fmt::format(", schedule {}", work.schedule()) : "", work.recipe.parallel.weights,
-      verified.micro_batches, verified.micro_batches == 1 ? "" : "es", verified.steps, name_of(precision),
+      verified.micro_batches, verified.micro_batches == 1 ? "" : "es", verified.steps,
+      delayed ? "one thread that applies the same delayed updates" : "the plain run", name_of(precision),
       result.equal ? "equal" : "not equal", result.max_rel_diff, result.tolerance,
-      precision_of(verified.options), result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses,
-      result.gradients, result.weights, result.buffers);
+      delayed ? "the same" : "one thread that computes the same pieces", precision_of(verified.options),
+      result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses, result.gradients,
+      result.weights, result.buffers);
   if (const auto& first = result.first_difference) {
     text += fmt::format("  first difference: step {}, {} {}: {:.6g} times the serial one; likely cause: {}\n",
                         first->step, first->what, first->parameter, first->factor, first->likely_cause);
@@ -151,6 +155,10 @@ VerifyWork verify_work(const Workload& work, int64_t steps) {
   out.micro_batches = static_cast<int>(work.recipe.parallel.micro_batches);
   out.threads_per_rank = static_cast<int>(*work.recipe.parallel.threads_per_rank);
   out.steps = steps;
+  if (work.pipeline && work.pipeline->longest_window > 0) {
+    out.steps = std::min(steps, work.pipeline->longest_window);
+  }
+  out.schedule = work.schedule();
   out.batch_size = [&work](int64_t step) { return place_of_step(work, step).positions.size(); };
   out.batch = [&work, rows](int64_t step, Range samples, at::ScalarType dtype) {
     Batch batch = make_batch(work, rows->part(step, samples), samples.begin);

@@ -17,7 +17,7 @@ struct RecipeRequest {
   std::optional<std::string> mesh;     // "data=2,pipeline=1,tensor=1"
   std::optional<std::string> weights;  // "shared" | "replicated"
   std::optional<int> micro_batches;
-  std::optional<std::string> schedule;  // of the catalogue
+  std::optional<std::string> schedule;  // of the catalogue, or a file
   std::optional<double> deadline;       // seconds
   bool json = false;
   bool quiet = false;

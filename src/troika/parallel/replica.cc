@@ -62,7 +62,11 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
         "the schedule updates weights within its window, so it needs PipelineOptions::window and run_window");
   }
   wiring = wire(layers, starts);
-  if (is_asynchronous()) refuse_asynchronous(layers);
+  if (is_asynchronous()) {
+    refuse_asynchronous(layers);
+  } else if (options.clip_by_stage) {
+    fail_usage("clip_by = \"stage\" is for asynchronous schedules: what it does depends on the cuts");
+  }
   schedule.edges = wiring.edges;
   forwards = with_messages(forward_only(schedule));
   schedule = runnable(schedule, options.clip_norm > 0 && !is_asynchronous());

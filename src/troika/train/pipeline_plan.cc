@@ -6,16 +6,14 @@
 #include "troika/base/text.h"
 #include "troika/parallel/fused_update.h"
 #include "troika/parallel/model.h"
-#include "troika/schedule/catalogue.h"
+#include "troika/schedule/liveness.h"
 #include "troika/schedule/partition.h"
 #include "troika/schedule/passes.h"
-#include "troika/simulate/simulate.h"
+#include "troika/train/schedule_choice.h"
 #include "troika/train/workload.h"
 
 namespace troika {
 namespace {
-
-constexpr const char* kDefaultSchedule = "1f1b";
 
 void refuse_unused(const ParallelRecipe& parallel) {
   const auto refuse = [](bool set, const char* key) {
@@ -27,7 +25,10 @@ void refuse_unused(const ParallelRecipe& parallel) {
   };
   refuse(parallel.schedule.has_value(), "schedule");
   refuse(parallel.chunks != 0, "chunks");
-  refuse(!parallel.cuts.empty(), "cuts");
+  refuse(!parallel.cuts.empty() || parallel.cut_by != "time", "cuts");
+  refuse(parallel.memory_limit_bytes != 0, "memory_limit_bytes");
+  refuse(parallel.flush_every != 0, "flush_every");
+  refuse(parallel.vertical_sync, "vertical_sync");
 }
 
 std::vector<int> recomputed_stages(const std::string& recompute, int stages) {
@@ -37,22 +38,13 @@ std::vector<int> recomputed_stages(const std::string& recompute, int stages) {
   return out;
 }
 
-Schedule make(const std::string& name, const ParallelRecipe& parallel) {
-  if (catalogue_entry(name).asynchronous) {
-    fail_usage("schedule {} updates weights within its window; asynchronous training is not in this version",
-               name);
-  }
-  ScheduleRequest request;
-  request.lanes = parallel.mesh->pipeline;
-  request.micro_batches = static_cast<int>(parallel.micro_batches);
-  request.chunks = static_cast<int>(parallel.chunks);
-  return make_schedule(name, request);
+int moments_of(const TrainRecipe& train) {
+  return static_cast<int>(moment_names(optimizer_of(train)).size());
 }
 
-/// What each layer holds: its parameters as work, and the bytes of weights, gradients and optimizer state.
-std::vector<LayerCost> layer_costs(const std::vector<Layer>& layers, const TrainRecipe& train) {
+/// Parameters as work; bytes of weights, gradients and optimizer state.
+std::vector<LayerCost> costs_by_parameters(const std::vector<Layer>& layers, const TrainRecipe& train) {
   const auto element = static_cast<double>(c10::elementSize(dtype_of(train)));
-  const auto copies = 2 + static_cast<double>(moment_names(optimizer_of(train)).size());  // and gradients
   std::vector<LayerCost> costs;
   for (const Layer& layer : layers) {
     // By itself: what it gets and puts doesn't matter for its parameters.
@@ -61,58 +53,93 @@ std::vector<LayerCost> layer_costs(const std::vector<Layer>& layers, const Train
     for (const NamedTensor& parameter : model.parameters()) {
       cost.work += static_cast<double>(parameter.tensor.numel());
     }
-    cost.bytes = cost.work * element * copies;
+    cost.bytes = cost.work * element * (2 + moments_of(train));
     costs.push_back(std::move(cost));
   }
   return costs;
 }
 
-std::vector<int64_t> cut(const std::vector<LayerCost>& costs, const PipelinePlan& plan,
-                         const ParallelRecipe& parallel) {
-  const int lanes = parallel.mesh->pipeline, stages = plan.options.schedule.num_stages();
-  if (stages > lanes && static_cast<int64_t>(costs.size()) < stages) {
+void require_enough_layers(size_t layers, const PipelinePlan& plan, int lanes) {
+  const int stages = plan.options.schedule.num_stages();
+  if (stages > lanes && static_cast<int64_t>(layers) < stages) {
     fail_usage(
         "{} layers can't fill {} stages ({} lanes x {} of schedule {}): take fewer lanes, a schedule with "
         "one stage on each lane, or a model with more layers",
-        costs.size(), stages, lanes, stages / lanes, plan.schedule);
+        layers, stages, lanes, stages / lanes, plan.schedule);
   }
-  if (parallel.cuts.empty()) return partition(costs, {.stages = stages}).starts;
+}
+
+std::vector<int64_t> named_cuts(const std::vector<Layer>& layers, const PipelinePlan& plan,
+                                const ParallelRecipe& parallel) {
+  const int lanes = parallel.mesh->pipeline, stages = plan.options.schedule.num_stages();
   std::vector<std::string> names;
-  for (const LayerCost& layer : costs) names.push_back(layer.name);
+  for (const Layer& layer : layers) names.push_back(layer.name);
   std::vector<int64_t> starts = cuts_by_name(names, parallel.cuts);
   if (static_cast<int>(starts.size()) != stages) {
-    fail_usage("parallel.cuts names {} layers, which makes {} stages; the schedule has {} ({} lanes x {})",
-               parallel.cuts.size(), starts.size(), stages, lanes, stages / lanes);
+    fail_usage(
+        "parallel.cuts names {} layers, which makes {} stages; the schedule has {} ({} lanes x {}): name {}, "
+        "or set parallel.cuts = \"time\"",
+        parallel.cuts.size(), starts.size(), stages, lanes, stages / lanes, stages - 1);
   }
   return starts;
 }
 
-double simulated_bubble(const Schedule& schedule) {
-  const CostModel costs = CostModel::uniform(schedule.num_stages(), {});
-  return summarize(schedule, simulate(schedule, costs)).bubble_rate_makespan;
+std::vector<int64_t> cut(const Recipe& recipe, const std::vector<Layer>& layers, const PipelinePlan& plan,
+                         const MeasureLayers& measure) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  const Schedule& schedule = plan.options.schedule;
+  require_enough_layers(layers.size(), plan, parallel.mesh->pipeline);
+  if (!parallel.cuts.empty()) return named_cuts(layers, plan, parallel);
+  PartitionRequest request{.stages = schedule.num_stages()};
+  if (parallel.cut_by == "parameters")
+    return partition(costs_by_parameters(layers, recipe.train), request).starts;
+  if (static_cast<int64_t>(layers.size()) < schedule.num_stages()) {
+    return partition(std::vector<LayerCost>(layers.size()), request).starts;  // says why not
+  }
+  if (parallel.memory_limit_bytes > 0) {
+    const std::vector<LanePeaks> peaks = lane_peaks(schedule);
+    for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+      // A lane's stages share what it has, and it holds so many micro-batches of each.
+      const int lane = schedule.lane_of(stage);
+      request.memory_limit.push_back(static_cast<double>(parallel.memory_limit_bytes) /
+                                     stages_per_lane(schedule)[static_cast<size_t>(lane)]);
+      request.micro_batches_held.push_back(peaks[static_cast<size_t>(lane)].held);
+    }
+  }
+  return partition(costs_of(measure(has_parts(schedule)), moments_of(recipe.train)), request).starts;
 }
 
 }  // namespace
 
-std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vector<Layer>& layers) {
+std::vector<std::string> first_layers(const PipelineOptions& pipeline, const std::vector<Layer>& layers) {
+  std::vector<std::string> names;
+  for (size_t stage = 1; stage < pipeline.starts.size(); ++stage) {
+    names.push_back(layers[static_cast<size_t>(pipeline.starts[stage])].name);
+  }
+  return names;
+}
+
+std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vector<Layer>& layers,
+                                          const MeasureLayers& measure) {
   const ParallelRecipe& parallel = recipe.parallel;
   const bool has_lanes = parallel.mesh->pipeline > 1;
   if (!has_lanes) refuse_unused(parallel);
   if (!has_lanes && parallel.recompute != "always") return std::nullopt;
+  const ScheduleChoice choice = choose_schedule(parallel);
   PipelinePlan plan;
-  plan.schedule = parallel.schedule.value_or(kDefaultSchedule);
+  plan.schedule = choice.name;
+  plan.options.vertical_sync = parallel.vertical_sync;
   Schedule& schedule = plan.options.schedule;
-  schedule = make(plan.schedule, parallel);
-  const std::vector<LayerCost> costs = layer_costs(layers, recipe.train);
-  plan.options.starts = cut(costs, plan, parallel);
+  schedule = choice.schedule;
+  plan.options.starts = cut(recipe, layers, plan, measure);
   const std::vector<int> recomputed = recomputed_stages(parallel.recompute, schedule.num_stages());
   if (!recomputed.empty()) schedule = with_recompute(schedule, recomputed);
-  plan.bubble = simulated_bubble(schedule);
-  plan.text = partition_table(costs, plan.options.starts, "parameters");
-  plan.text += fmt::format(
-      "pipeline: {} lanes, schedule {}, {} micro-batch{}, bubble {:.1f} % if all stages take as long",
-      parallel.mesh->pipeline, plan.schedule, parallel.micro_batches, parallel.micro_batches == 1 ? "" : "es",
-      100 * plan.bubble);
+  if (choice.window) {
+    plan.longest_window = choice.longest_window;
+    plan.options.window = [window = choice.window, recomputed](int steps) {
+      return recomputed.empty() ? window(steps) : with_recompute(window(steps), recomputed);
+    };
+  }
   return plan;
 }
 

@@ -2,25 +2,32 @@
 // is built. Threading: pure functions.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "troika/parallel/replica.h"
 #include "troika/train/recipe.h"
+#include "troika/train/stage_plan.h"
 
 namespace troika {
 
 struct PipelinePlan {
   std::string schedule;  // its name
   PipelineOptions options;
-  double bubble = 0;  // of the simulated makespan, if all stages take as long and backward twice forward
-  std::string text;   // for people: stages with their layers, parameters and bytes; schedule and bubble
+  int64_t longest_window = 0;  // asynchronous: steps that its schedule has; 0: any number
 };
 
-/// Absent for a mesh of one lane that recomputes nothing. Stages are balanced by parameters unless the recipe
-/// names the cuts; layers are built one at a time to count those. Throws UsageError for a schedule that
-/// doesn't take these numbers, and for keys that mean nothing on this mesh.
-std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vector<Layer>& layers);
+/// The first layers of stages 1, 2, ...
+std::vector<std::string> first_layers(const PipelineOptions& pipeline, const std::vector<Layer>& layers);
+
+/// Absent for a mesh of one lane that recomputes nothing. Stages are balanced by the time of their layers, as
+/// `measure` finds it, or by parameters, for which layers are built one at a time, unless the recipe names
+/// the cuts; results don't depend on them. Throws UsageError for a schedule that doesn't take these numbers,
+/// for keys that mean nothing on this mesh, and for a memory limit that no cuts keep.
+using MeasureLayers = std::function<const ModelProfile&(bool in_parts)>;
+std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vector<Layer>& layers,
+                                          const MeasureLayers& measure);
 
 }  // namespace troika

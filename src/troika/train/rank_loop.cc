@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "troika/base/error.h"
 #include "troika/base/interrupt.h"
@@ -11,14 +12,16 @@
 #include "troika/schedule/partition.h"
 #include "troika/train/rate_schedule.h"
 #include "troika/train/run_log.h"
+#include "troika/train/stage_meters.h"
 #include "troika/train/step_pieces.h"
 #include "troika/train/weights_file.h"
 
 namespace troika::internal {
 namespace {
 
-constexpr int64_t kWarmUpSteps = 10;  // first touches of memory and kernels; not in samples_per_s
-constexpr int64_t kTracedStep = 20;   // of this process: late enough to be a usual one
+constexpr int64_t kWarmUpSteps = 10;        // first touches of memory and kernels; not in samples_per_s
+constexpr int64_t kTracedStep = 20;         // of this process: late enough to be a usual one
+constexpr int64_t kMostTracedSteps = 1000;  // a longer window is not recorded: nobody would look at it
 
 class RankLoop {
  public:
@@ -28,7 +31,8 @@ class RankLoop {
         comm_(communicator),
         lead_(communicator.rank() == 0),
         saves_(work_.mesh().coordinate(communicator.rank()).data == 0),
-        replica_(communicator, work_.layers, replica_options(work_)),
+        memory_(work_, communicator.rank()),
+        replica_(communicator, work_.layers, memory_.options(work_)),
         steps_(work_, run.source, work_.mesh(), communicator.rank()),
         log_(work_, run.dir, run.events, run.progress, run.start.step),
         at_(run.start) {
@@ -42,9 +46,11 @@ class RankLoop {
 
   void run() {
     bool stop = false;
-    const int64_t first = at_.step, total = work_.total_steps();
+    const int64_t total = work_.total_steps();
     while (!stop && at_.step < total && !stopped_early()) {
-      step(at_.step - first);
+      memory_.begin_step();
+      work_.is_asynchronous() ? window() : step();
+      memory_.end_step();
       const bool epoch_end = at_.step % work_.steps_per_epoch() == 0;
       if (epoch_end) end_epoch();
       if (run_.validation != nullptr && (epoch_end || at_.step == total)) validate(epoch_end);
@@ -55,7 +61,8 @@ class RankLoop {
     }
     const bool stopped = stop && at_.step < total && !stopped_early();
     if (!stopped) finish();
-    if (lead_) report(!stopped);
+    const std::vector<int64_t> most_bytes = memory_.gathered(comm_);
+    if (lead_) report(!stopped, most_bytes);
     if (comm_.size() > 1) comm_.barrier();  // shared weights live on rank 0: they must outlast the others
   }
 
@@ -63,7 +70,12 @@ class RankLoop {
   void begin_with_given_weights();
   void load_given(int64_t steps_done);
   void describe();
-  void step(int64_t done_here);
+  StepProbe probe_of(int64_t steps);
+  void step();
+  void window();
+  double rate_of(int64_t step) const;
+  void note_first_step(Clock::time_point start);
+  void note_step(const StepResult& result, double seconds, double data_seconds);
   void end_epoch();
   void validate(bool epoch_end);
   MetricSums evaluate(const Evaluator& evaluator, const char* what, int64_t round);
@@ -71,7 +83,7 @@ class RankLoop {
   void save();
   void take_best_weights();
   void finish();
-  void report(bool finished);
+  void report(bool finished, const std::vector<int64_t>& most_bytes);
 
   bool stopped_early() const {
     const int64_t patience = work_.recipe.train.early_stopping;
@@ -83,6 +95,7 @@ class RankLoop {
   Communicator& comm_;
   const bool lead_;
   const bool saves_;  // is one of the lanes whose stages together are the model
+  StageMeters memory_;
   Replica replica_;
   StepPieces steps_;
   RunLog log_;                                        // rank 0's
@@ -90,7 +103,7 @@ class RankLoop {
   std::optional<MetricSums> validated_, tested_;      // of the weights as they are now
   double counted_samples_ = 0, counted_seconds_ = 0;  // after warm-up
   bool new_best_ = false;
-  bool asked_ = false;
+  bool asked_ = false, said_draining_ = false;
 };
 
 void RankLoop::begin_with_given_weights() {
@@ -138,20 +151,27 @@ void RankLoop::describe() {
                                  run_.source.memory_plan()));
 }
 
-void RankLoop::step(int64_t done_here) {
-  const auto start = Clock::now();
-  const int64_t number = at_.step + 1;
-  const bool traced = (run_.options.record_trace || work_.mesh().pipeline > 1) &&
-                      number == std::min(run_.start.step + kTracedStep, work_.total_steps());
+// Spans of one usual step, or of the window that it is in.
+StepProbe RankLoop::probe_of(int64_t steps) {
+  const int64_t traced = std::min(run_.start.step + kTracedStep, work_.total_steps());
+  const bool wanted = run_.options.record_trace || work_.mesh().pipeline > 1;
   StepProbe probe;
-  if (traced) {
-    if (lead_) run_.trace_from = Clock::now();
-    comm_.barrier();  // one zero for all
-    probe.spans = &run_.spans[static_cast<size_t>(comm_.rank())];
-    probe.spans_from = run_.trace_from;
+  if (!wanted || traced <= at_.step || traced > at_.step + steps || steps > kMostTracedSteps) return probe;
+  if (lead_) {
+    run_.trace_from = Clock::now();
+    run_.report.traced_steps = steps;
   }
+  comm_.barrier();  // one zero for all
+  probe.spans = &run_.spans[static_cast<size_t>(comm_.rank())];
+  probe.spans_from = run_.trace_from;
+  return probe;
+}
+
+void RankLoop::step() {
+  const auto start = Clock::now();
+  const StepProbe probe = probe_of(1);
   std::function<void(int64_t, Clock::time_point)> loaded;
-  if (traced) {
+  if (probe.spans != nullptr) {
     loaded = [&](int64_t micro_batch, Clock::time_point from) {
       probe.spans->push_back({comm_.rank(),
                               {Op::load, 0, static_cast<int>(micro_batch)},
@@ -159,27 +179,83 @@ void RankLoop::step(int64_t done_here) {
                               seconds_since(probe.spans_from)});
     };
   }
-  const std::vector<Batch>& pieces = steps_.of(at_.step, loaded);
-  if (lead_ && done_here == 0) run_.report.seconds_to_first_step = seconds_between(run_.begin, start);
-  const double rate = learning_rate_at(work_.recipe.train, at_.step, work_.total_steps());
-  replica_.set_learning_rate(rate);
+  const std::vector<Batch>* pieces = nullptr;
+  {
+    const MeterScope memory(memory_.of_inputs());
+    pieces = &steps_.of(at_.step, loaded);
+  }
+  note_first_step(start);
+  replica_.set_learning_rate(rate_of(at_.step));
   const double data_seconds = seconds_since(start);
-  const StepResult result = replica_.step(pieces, work_.loss, probe);
+  const StepResult result = replica_.step(*pieces, work_.loss, probe);
+  note_step(result, seconds_since(start), data_seconds);
+}
+
+// An asynchronous schedule's steps up to the next evaluation or checkpoint: the recipe alone says where that
+// is, so that a resumed run drains where an unbroken one does.
+void RankLoop::window() {
+  const int64_t first = at_.step, per_epoch = work_.steps_per_epoch();
+  int64_t end = std::min(work_.total_steps(), (first / per_epoch + 1) * per_epoch);
+  const auto drain_every = [&](int64_t steps) {
+    if (steps > 0) end = std::min(end, (first / steps + 1) * steps);
+  };
+  drain_every(work_.recipe.train.checkpoint_every);
+  drain_every(work_.recipe.parallel.flush_every);
+  if (const int64_t longest = work_.pipeline->longest_window; longest > 0)
+    end = std::min(end, first + longest);
+  Window window;
+  window.steps = end - first;
+  window.pieces = [&](int64_t step) { return steps_.places_of(first + step); };
+  auto last_step = Clock::now();
+  double data_seconds = 0;
+  window.load = [&](int64_t step, int64_t micro_batch) {
+    const auto from = Clock::now();
+    const Batch batch = steps_.of(first + step)[static_cast<size_t>(micro_batch)];
+    data_seconds += seconds_since(from);
+    return batch;
+  };
+  window.learning_rate = [&](int64_t step) { return rate_of(first + step); };
+  window.on_step = [&](int64_t step, const StepResult& result) {
+    if (step == 0) note_first_step(last_step);
+    note_step(result, seconds_since(last_step), std::exchange(data_seconds, 0.0));
+    last_step = Clock::now();
+    if (lead_ && !said_draining_ && interrupted() && at_.step < end) {
+      said_draining_ = true;
+      run_.progress.line(
+          fmt::format("stopping once the {} steps under way are done; Ctrl-C again stops at once",
+                      with_commas(end - at_.step)));
+    }
+  };
+  replica_.run_window(window, work_.loss, probe_of(window.steps));
+}
+
+double RankLoop::rate_of(int64_t step) const {
+  return learning_rate_at(work_.recipe.train, step, work_.total_steps());
+}
+
+void RankLoop::note_first_step(Clock::time_point start) {
+  if (lead_ && at_.step == run_.start.step) {
+    run_.report.seconds_to_first_step = seconds_between(run_.begin, start);
+  }
+}
+
+void RankLoop::note_step(const StepResult& result, double seconds, double data_seconds) {
+  const int64_t done_here = at_.step - run_.start.step;
   const int64_t samples = place_of_step(work_, at_.step).positions.size();
-  at_.step = number;
+  const double rate = rate_of(at_.step);
+  ++at_.step;
   at_.epoch_loss += result.loss * result.weight;
   at_.epoch_weight += result.weight;
   validated_.reset();
-  const double seconds = seconds_since(start);
   at_.seconds += seconds;
   if (!lead_) return;
   if (done_here >= std::min(kWarmUpSteps, (work_.total_steps() - run_.start.step) / 2)) {
     counted_samples_ += static_cast<double>(samples);
     counted_seconds_ += seconds;
   }
-  log_.step({number, result.loss, samples, seconds, at_.seconds, data_seconds, result.waited_seconds, rate,
+  log_.step({at_.step, result.loss, samples, seconds, at_.seconds, data_seconds, result.waited_seconds, rate,
              result.grad_norm});
-  if (run_.options.on_step && !run_.options.on_step(number, result.loss)) asked_ = true;
+  if (run_.options.on_step && !run_.options.on_step(at_.step, result.loss)) asked_ = true;
 }
 
 void RankLoop::end_epoch() {
@@ -275,8 +351,10 @@ void RankLoop::finish() {
   if (run_.test != nullptr) tested_ = evaluate(*run_.test, "test", at_.step + 1);
 }
 
-void RankLoop::report(bool finished) {
+void RankLoop::report(bool finished, const std::vector<int64_t>& most_bytes) {
   TrainReport& report = run_.report;
+  for (size_t stage = 0; stage < most_bytes.size(); ++stage)
+    report.stages.at(stage).peak_bytes = most_bytes[stage];
   report.finished = finished;
   report.steps = at_.step;
   report.train_loss =

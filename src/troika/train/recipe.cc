@@ -1,6 +1,7 @@
 #include "troika/train/recipe.h"
 
 #include "troika/schedule/catalogue.h"
+#include "troika/schedule/schedule_file.h"
 #include "troika/train/recipe_sections.h"
 
 namespace troika {
@@ -37,7 +38,7 @@ Recipe parse_recipe(const Path& path, const std::vector<std::string>& settings) 
   recipe.data = internal::read_data(source, path.parent_path());
   recipe.model = internal::read_model(source);
   recipe.train = internal::read_train(source, path.parent_path());
-  recipe.parallel = internal::read_parallel(source);
+  recipe.parallel = internal::read_parallel(source, path.parent_path());
   internal::check_together(source, recipe);
   return recipe;
 }
@@ -68,7 +69,11 @@ Recipe load_recipe(const RecipeRequest& request) {
     }
     parallel.weights = *request.weights;
   }
-  if (request.schedule) parallel.schedule = std::string(catalogue_entry(*request.schedule).name);
+  if (request.schedule) {
+    const std::string& name = *request.schedule;
+    parallel.schedule = is_schedule_file(name) ? std::filesystem::absolute(name).lexically_normal().string()
+                                               : std::string(catalogue_entry(name).name);
+  }
   if (request.deadline) parallel.deadline = *request.deadline;
   check_mesh(parallel);
   return recipe;

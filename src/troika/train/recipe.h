@@ -61,6 +61,7 @@ struct TrainRecipe {
   std::string start_from;  // a safetensors file or a run whose weights to begin with; absolute once parsed
   std::vector<std::string> start_fresh;  // layers that begin with new weights all the same
   int64_t batch_norm_group = 0;          // samples that BatchNorm normalises together; 0: the whole batch
+  std::string clip_by = "global";        // the norm's parameters: all of them, or each "stage"'s by itself
   std::string loss;                      // "": by the target's type
   uint64_t seed = 0;
   std::string precision = "float32";  // "float32" | "float64" | "bf16": float32 with products in bfloat16
@@ -74,15 +75,20 @@ struct ParallelRecipe {
   std::optional<int64_t> ranks;  // absent: "auto"
   std::optional<Mesh> mesh;      // absent: "auto", which is data = ranks
   int64_t micro_batches = 1;
-  std::optional<std::string>
-      schedule;                     // of the catalogue; absent: 1f1b. With a pipeline only, like the next two
-  int64_t chunks = 0;               // stages per lane; 0: the schedule's own number
-  std::vector<std::string> cuts;    // layers that begin stages 1, 2, ...; empty: balanced by parameters
+  // Of the catalogue, or a file's path (absolute once parsed); absent: 1f1b. With a pipeline only, like
+  // chunks and cuts.
+  std::optional<std::string> schedule;
+  int64_t chunks = 0;              // stages per lane; 0: the schedule's own number
+  std::vector<std::string> cuts;   // layers that begin stages 1, 2, ...; empty: stages are balanced by cut_by
+  std::string cut_by = "time";     // "time" | "parameters"
+  int64_t memory_limit_bytes = 0;  // of what a rank's stages take; 0: any
   std::string recompute = "never";  // of whole stages: "never" | "always" | "except_last"
   std::vector<std::string> recompute_layers;  // of these layers by themselves, by pattern; else never
-  std::string weights = "shared";             // "shared" | "replicated"
-  std::optional<int64_t> threads_per_rank;    // absent: usable cores / ranks, at least 1
-  double deadline = 30;                       // seconds
+  int64_t flush_every = 0;         // asynchronous: steps of a window; 0: to the next evaluation or checkpoint
+  bool vertical_sync = false;      // pipedream: all stages use the first one's version of the weights
+  std::string weights = "shared";  // "shared" | "replicated"
+  std::optional<int64_t> threads_per_rank;  // absent: usable cores / ranks, at least 1
+  double deadline = 30;                     // seconds
   bool operator==(const ParallelRecipe&) const = default;
 };
 

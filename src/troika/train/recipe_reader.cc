@@ -124,6 +124,17 @@ void SectionReader::text(const std::string& key, std::string& value) {
   if (value.empty()) fail_at(key, "is empty");
 }
 
+bool SectionReader::is_text(const std::string& key) const {
+  return has(key) && table_->get(key)->is_string();
+}
+
+void SectionReader::boolean(const std::string& key, bool& value) {
+  const toml::node* const node = take(key);
+  if (node == nullptr) return;
+  if (!node->is_boolean()) fail_at(key, fmt::format("is {}, expected true or false", describe(*node)));
+  value = **node->as_boolean();
+}
+
 void SectionReader::choice(const std::string& key, const std::vector<std::string>& choices,
                            const std::vector<std::string>& not_yet, std::string& value) {
   text(key, value);

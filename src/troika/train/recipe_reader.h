@@ -41,11 +41,14 @@ class SectionReader {
 
   bool has(const std::string& key) const { return table_ != nullptr && table_->contains(key); }
   bool is_list(const std::string& key) const { return has(key) && table_->get(key)->is_array(); }
+  /// Rather than a number, a list, a table.
+  bool is_text(const std::string& key) const;
   void integer(const std::string& key, int64_t least, int64_t most, int64_t& value);
   void integer(const std::string& key, int64_t least, int64_t most, std::optional<int64_t>& value);
   /// An integer is fine where a number is wanted.
   void number(const std::string& key, double least, double most, double& value);
   void text(const std::string& key, std::string& value);
+  void boolean(const std::string& key, bool& value);
   void choice(const std::string& key, const std::vector<std::string>& choices,
               const std::vector<std::string>& not_yet, std::string& value);
   void texts(const std::string& key, bool one_is_fine, std::vector<std::string>& value);

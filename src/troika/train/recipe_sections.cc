@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "troika/base/text.h"
 #include "troika/schedule/catalogue.h"
+#include "troika/schedule/schedule_file.h"
 
 namespace troika::internal {
 namespace {
@@ -147,6 +149,7 @@ TrainRecipe read_train(const RecipeSource& source, const Path& folder) {
   in.integer("warmup", 0, INT64_MAX, train.warmup);
   in.number("weight_decay", 0, 1e6, train.weight_decay);
   in.number("clip_norm", 0, 1e12, train.clip_norm);
+  in.choice("clip_by", {"global", "stage"}, {}, train.clip_by);
   in.choice("loss", {"mse", "mae", "huber", "binary_cross_entropy", "cross_entropy"}, {}, train.loss);
   in.choice("class_weights", {"balanced"}, {}, train.class_weights);
   in.text("start_from", train.start_from);
@@ -176,7 +179,7 @@ TrainRecipe read_train(const RecipeSource& source, const Path& folder) {
   return train;
 }
 
-ParallelRecipe read_parallel(const RecipeSource& source) {
+ParallelRecipe read_parallel(const RecipeSource& source, const Path& folder) {
   ParallelRecipe parallel;
   SectionReader in(source, section(source, "parallel"), "parallel");
   in.integer_or_auto("ranks", 1, kMostRanks, parallel.ranks);
@@ -185,21 +188,32 @@ ParallelRecipe read_parallel(const RecipeSource& source) {
   in.choice("weights", {"shared", "replicated"}, {}, parallel.weights);
   in.integer("threads_per_rank", 1, kMostRanks, parallel.threads_per_rank);
   in.number("deadline", 0.1, 1e6, parallel.deadline);
-  std::vector<std::string> schedules, not_yet;
-  for (const CatalogueEntry& entry : catalogue()) {
-    (entry.asynchronous ? not_yet : schedules).emplace_back(entry.name);
+  if (in.has("schedule")) {
+    std::string& schedule = parallel.schedule.emplace();
+    in.text("schedule", schedule);
+    if (is_schedule_file(schedule)) {
+      schedule = absolute(folder, schedule);
+    } else if (!is_in_catalogue(schedule)) {
+      in.fail_at("schedule", fmt::format("is \"{}\"{}; the schedules are {}, or give a file's path",
+                                         printable(schedule, 40), did_you_mean(schedule, catalogue_names()),
+                                         fmt::join(catalogue_names(), ", ")));
+    }
   }
-  if (in.has("schedule")) in.choice("schedule", schedules, not_yet, parallel.schedule.emplace());
   in.integer("chunks", 0, kMostChunks, parallel.chunks);
-  in.texts("cuts", true, parallel.cuts);
+  if (in.is_text("cuts")) {
+    in.choice("cuts", {"time", "parameters"}, {}, parallel.cut_by);
+  } else {
+    in.texts("cuts", false, parallel.cuts);
+  }
+  in.integer("memory_limit_bytes", 0, INT64_MAX, parallel.memory_limit_bytes);
   if (in.is_list("recompute")) {
     in.texts("recompute", false, parallel.recompute_layers);
   } else {
     in.choice("recompute", {"never", "always", "except_last"}, {}, parallel.recompute);
   }
-  for (const char* key : {"sync", "flush_every", "vertical_sync"}) {
-    in.refuse(key, kNotYet);
-  }
+  in.integer("flush_every", 0, 1 << 20, parallel.flush_every);
+  in.boolean("vertical_sync", parallel.vertical_sync);
+  in.refuse("sync", kNotYet);
   in.finish();
   return parallel;
 }

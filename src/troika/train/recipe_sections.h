@@ -12,7 +12,7 @@ constexpr int64_t kMostRanks = 1024;
 DataRecipe read_data(const RecipeSource& source, const Path& folder);
 ModelRecipe read_model(const RecipeSource& source);
 TrainRecipe read_train(const RecipeSource& source, const Path& folder);
-ParallelRecipe read_parallel(const RecipeSource& source);
+ParallelRecipe read_parallel(const RecipeSource& source, const Path& folder);
 
 /// What one section's keys need of another's: an lstm needs windows, and so on.
 void check_together(const RecipeSource& source, const Recipe& recipe);

@@ -72,6 +72,7 @@ std::string to_toml(const Recipe& recipe) {
   line("warmup", train.warmup);
   line("weight_decay", train.weight_decay);
   line("clip_norm", train.clip_norm);
+  if (train.clip_by != "global") line("clip_by", quoted(train.clip_by));
   if (!train.loss.empty()) line("loss", quoted(train.loss));
   if (!train.class_weights.empty()) line("class_weights", quoted(train.class_weights));
   if (!train.start_from.empty()) line("start_from", quoted(train.start_from));
@@ -92,9 +93,16 @@ std::string to_toml(const Recipe& recipe) {
   line("micro_batches", parallel.micro_batches);
   if (parallel.schedule) line("schedule", quoted(*parallel.schedule));
   if (parallel.chunks != 0) line("chunks", parallel.chunks);
-  if (!parallel.cuts.empty()) line("cuts", quoted(parallel.cuts));
-  line("recompute",
-       parallel.recompute_layers.empty() ? quoted(parallel.recompute) : quoted(parallel.recompute_layers));
+  if (!parallel.cuts.empty()) {
+    line("cuts", quoted(parallel.cuts));
+  } else if (parallel.cut_by != "time") {
+    line("cuts", quoted(parallel.cut_by));
+  }
+  if (parallel.memory_limit_bytes != 0) line("memory_limit_bytes", parallel.memory_limit_bytes);
+  line("recompute", parallel.recompute_layers.empty() ? quoted(parallel.recompute)
+                                                     : quoted(parallel.recompute_layers));
+  if (parallel.flush_every != 0) line("flush_every", parallel.flush_every);
+  if (parallel.vertical_sync) line("vertical_sync", "true");
   line("weights", quoted(parallel.weights));
   if (parallel.threads_per_rank) line("threads_per_rank", *parallel.threads_per_rank);
   line("deadline", parallel.deadline);

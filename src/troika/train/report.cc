@@ -9,6 +9,23 @@
 
 namespace troika {
 
+namespace {
+
+std::string memory_text(const std::vector<StageReport>& stages) {
+  std::string text;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const StageReport& stage = stages[s];
+    if (!stage.predicted_peak_bytes || !stage.peak_bytes) continue;
+    text += fmt::format("{}: {} of tensors at most, {} predicted\n",
+                        stages.size() == 1 ? "each rank's training" : fmt::format("stage {}", s),
+                        human_bytes(static_cast<double>(*stage.peak_bytes)),
+                        human_bytes(static_cast<double>(*stage.predicted_peak_bytes)));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string report_json(const TrainReport& report) {
   using Json = nlohmann::ordered_json;
   const auto metrics = [](const std::optional<Metrics>& value) { return value ? to_json(*value) : Json(); };
@@ -52,12 +69,15 @@ std::string report_json(const TrainReport& report) {
   const auto or_null = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   json["predicted_bubble_rate"] = or_null(report.predicted_bubble_rate);
   json["measured_bubble_rate"] = or_null(report.measured_bubble_rate);
+  const auto bytes_or_null = [](const std::optional<int64_t>& value) {
+    return value ? Json(*value) : Json();
+  };
   json["stages"] = Json::array();
   for (const StageReport& stage : report.stages) {
     json["stages"].push_back({{"layers", stage.layers},
                               {"parameters", stage.parameters},
-                              {"predicted_peak_bytes", nullptr},
-                              {"peak_bytes", nullptr}});
+                              {"predicted_peak_bytes", bytes_or_null(stage.predicted_peak_bytes)},
+                              {"peak_bytes", bytes_or_null(stage.peak_bytes)}});
   }
   json["finished"] = report.finished;
   json["steps"] = report.steps;
@@ -80,12 +100,13 @@ std::string report_text(const TrainReport& report) {
       report.threads_per_rank, report.threads_per_rank == 1 ? "" : "s",
       human_bytes(static_cast<double>(report.peak_rss_bytes)));
   if (report.predicted_bubble_rate) {
-    text += fmt::format("pipeline {}: bubble {:.1f} % with even stages{}\n", report.schedule,
-                        100 * *report.predicted_bubble_rate,
-                        report.measured_bubble_rate ? fmt::format(", {:.1f} % measured in one step",
-                                                                  100 * *report.measured_bubble_rate)
-                                                    : "");
+    text += fmt::format(
+        "pipeline {}: bubble {:.1f} % predicted{}\n", report.schedule, 100 * *report.predicted_bubble_rate,
+        report.measured_bubble_rate
+            ? fmt::format(", {:.1f} % measured in one step", 100 * *report.measured_bubble_rate)
+            : "");
   }
+  text += memory_text(report.stages);
   text += metrics_text({report.validation, report.test, report.baselines, report.seconds_between_rows});
   text += report.finished ? fmt::format("run: {}\n", report.run_dir.string())
                           : fmt::format("run: {}; go on with --resume\n", report.run_dir.string());

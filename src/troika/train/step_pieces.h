@@ -16,10 +16,13 @@ class StepPieces {
   StepPieces(const Workload& work, BatchSource& source, const Mesh& mesh, int rank)
       : work_(work), source_(source), ranks_(mesh.data), rank_(mesh.coordinate(rank).data), reader_(rank) {}
 
-  /// The pieces of step `step` (from 0), in order of micro-batches; valid until the next call. `loaded` hears
-  /// of each one with the time when its loading began.
+  /// The pieces of step `step` (from 0), in order of micro-batches; valid until the next step's are asked
+  /// for. `loaded` hears of each one with the time when its loading began.
   const std::vector<Batch>& of(
       int64_t step, const std::function<void(int64_t micro_batch, Clock::time_point)>& loaded = {});
+
+  /// The same without tensors: how many samples, and where.
+  std::vector<Batch> places_of(int64_t step) const;
 
  private:
   const Workload& work_;
@@ -28,6 +31,7 @@ class StepPieces {
   const int reader_;
   std::vector<RowBuffer> rows_;  // kept, so that memory is touched once
   std::vector<Batch> pieces_;
+  int64_t step_ = -1;  // whose pieces these are
 };
 
 /// Intra-op threads of the calling thread, put back at the end: with one rank that is the caller's own

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <limits>
+#include <tuple>
 
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
@@ -28,6 +29,12 @@ Recipe with_choices_of(const Recipe& run, Recipe recipe) {
   };
   if (!parallel.threads_per_rank && ranks_of(parallel) == ranks_of(run.parallel)) {
     parallel.threads_per_rank = run.parallel.threads_per_rank;
+  }
+  const auto is_cut_as = [](const ParallelRecipe& p) {
+    return std::tuple(p.mesh ? p.mesh->pipeline : 1, p.schedule, p.chunks, p.memory_limit_bytes);
+  };
+  if (parallel.cuts.empty() && is_cut_as(parallel) == is_cut_as(run.parallel)) {
+    parallel.cuts = run.parallel.cuts;
   }
   return recipe;
 }
@@ -208,10 +215,13 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
 
   report.mesh = work.mesh();
   report.schedule = work.schedule();
-  if (work.pipeline) report.predicted_bubble_rate = work.pipeline->bubble;
+  if (!work.profile)
+    work.profile = profile_model(work, work.pipeline && has_parts(work.pipeline->options.schedule));
+  const RunPlan plan = plan_stages(work);
+  if (work.pipeline) report.predicted_bubble_rate = plan.bubble;
   report.micro_batches = work.recipe.parallel.micro_batches;
   report.threads_per_rank = *work.recipe.parallel.threads_per_rank;
-  if (work.mesh().pipeline > 1) progress.line(work.pipeline->text);
+  if (work.mesh().pipeline > 1) progress.line(plan.text);
   std::vector<std::vector<Span>> spans(static_cast<size_t>(work.ranks()));
   internal::Run run{work,
                     options,
@@ -228,9 +238,14 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
                     spans};
   run_ranks(run);
 
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    report.stages.at(stage).predicted_peak_bytes = plan.stages[stage].peak_bytes;
+  }
   report.trace = gathered(spans);
   if (work.mesh().pipeline > 1 && !report.trace.spans.empty()) {
-    const Schedule& schedule = work.pipeline->options.schedule;
+    const PipelineOptions& pipeline = work.pipeline->options;
+    const Schedule schedule =
+        pipeline.window ? pipeline.window(static_cast<int>(report.traced_steps)) : pipeline.schedule;
     report.lanes = lanes_of_first_replica(report.trace, work.mesh());
     report.simulated = simulated_from(schedule, report.lanes);
     report.measured_bubble_rate = measured_bubble(schedule, report.lanes);

@@ -30,6 +30,8 @@ struct TrainOptions {
 struct StageReport {
   std::vector<std::string> layers;
   int64_t parameters = 0;
+  // Of a rank that has it, in its training steps: of those of the data axis the one that holds most.
+  std::optional<int64_t> predicted_peak_bytes, peak_bytes;
 };
 
 /// Everything `train --json` says.
@@ -53,7 +55,8 @@ struct TrainReport {
   std::string schedule = "none";  // of a pipeline
   std::optional<double> predicted_bubble_rate, measured_bubble_rate;
   std::vector<StageReport> stages;
-  Trace trace;  // of one step after warm-up, if asked for, and of every pipeline
+  Trace trace;               // of one step after warm-up, if asked for, and of every pipeline
+  int64_t traced_steps = 1;  // more: of the window that the step was in
   Trace lanes,
       simulated;  // a pipeline's: its first data rank's part, and what its passes alone would have given
   Path run_dir;

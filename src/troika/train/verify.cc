@@ -3,12 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "troika/base/error.h"
 #include "troika/parallel/micro_batched_reference.h"
 #include "troika/parallel/recompute.h"
 #include "troika/train/verify_cause.h"
+#include "troika/train/verify_comparison.h"
+#include "troika/train/verify_delayed.h"
 #include "troika/train/verify_pieces.h"
 #include "troika/train/verify_plain.h"
 #include "troika/train/verify_rounding.h"
@@ -18,68 +19,6 @@ namespace {
 
 // Of the cause's prediction; far above rounding in either precision, far below any real mistake.
 constexpr double kCauseTolerance64 = 1e-8, kCauseTolerance32 = 1e-4;
-
-double largest(const at::Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
-
-double factor_of(const at::Tensor& x, const at::Tensor& y) {
-  const at::Tensor y64 = y.to(at::kDouble);
-  const double norm = (y64 * y64).sum().item<double>();
-  return norm > 0 ? (x.to(at::kDouble) * y64).sum().item<double>() / norm : 0;
-}
-
-/// Compares one side's tensors with the other's, kind by kind, and keeps the first difference.
-class Comparison {
- public:
-  Comparison(VerifyResult& result, double tolerance, const std::vector<std::string>& names,
-             const std::vector<std::string>& buffer_names)
-      : result_(result), tolerance_(tolerance), names_(names), buffer_names_(buffer_names) {}
-
-  void loss(int64_t step, double x, double y) {
-    ++result_.losses;
-    number(step, "loss", x, y);
-  }
-
-  void number(int64_t step, const std::string& what, double x, double y) {
-    judge(step, what, "", at::scalar_tensor(x, at::kDouble), at::scalar_tensor(y, at::kDouble), std::abs(y));
-  }
-
-  /// `allowed`: differences of elements that aren't held against x; empty, or undefined: none.
-  void tensors(int64_t step, const std::string& what, const std::vector<at::Tensor>& x,
-               const std::vector<at::Tensor>& y, const std::vector<at::Tensor>& allowed = {}) {
-    TROIKA_ASSERT(x.size() == y.size(), what);
-    double scale = 0;
-    for (const at::Tensor& t : y) scale = std::max(scale, largest(t));
-    for (size_t i = 0; i < x.size(); ++i) {
-      judge(step, what, (what == "buffers" ? buffer_names_ : names_)[i], x[i], y[i],
-            std::max(largest(y[i]), 1e-3 * scale), allowed.empty() ? at::Tensor() : allowed[i]);
-    }
-    (what == "gradients" ? result_.gradients
-     : what == "weights" ? result_.weights
-                         : result_.buffers) += static_cast<int64_t>(x.size());
-  }
-
-  bool found() const { return first_.has_value(); }
-  std::optional<Difference>& first() { return first_; }
-
- private:
-  void judge(int64_t step, const std::string& what, const std::string& name, const at::Tensor& x,
-             const at::Tensor& y, double scale, const at::Tensor& allowed = {}) {
-    if (x.numel() == 0) return;
-    const at::Tensor differences = (x.to(at::kDouble) - y.to(at::kDouble)).abs();
-    const double judged =
-        allowed.defined() ? largest((differences - allowed).clamp_min(0)) : largest(differences);
-    const double relative = scale > 0 ? judged / scale : judged;
-    result_.max_abs_diff = std::max(result_.max_abs_diff, largest(differences));
-    result_.max_rel_diff = std::max(result_.max_rel_diff, relative);
-    const bool equal = relative <= tolerance_;  // false for NaN
-    if (!equal && !first_) first_ = Difference{step, what, name, factor_of(x, y), "unknown"};
-  }
-
-  VerifyResult& result_;
-  double tolerance_;
-  const std::vector<std::string>&names_, &buffer_names_;
-  std::optional<Difference> first_;
-};
 
 // Every rank must start from the numbers that the seed gives.
 void compare_initial_weights(const StepRecord& record, const std::vector<at::Tensor>& expected,
@@ -189,6 +128,7 @@ PlainOptimizer plain_optimizer(const Optimizer& o) {
 }
 
 VerifyResult verify(const VerifyWork& work, at::ScalarType precision, const Engine& engine) {
+  if (work.options.pipeline && work.options.pipeline->window) return verify_delayed(work, precision, engine);
   VerifyResult result;
   result.tolerance = precision == at::kDouble ? 1e-10 : 1e-5;
   VerifyWork exact = work;  // a plain run in bfloat16 would differ by its rounding

@@ -22,6 +22,7 @@ struct VerifyWork {
   int micro_batches = 1;
   int threads_per_rank = 1;
   int64_t steps = 3;
+  std::string schedule = {};  // its name, if there is a pipeline
   /// Samples of the global batch of a step (steps count from 0).
   std::function<int64_t(int64_t step)> batch_size;
   /// Samples [begin, end) of that global batch, floating point inputs and targets as `dtype`.
@@ -62,8 +63,9 @@ struct Difference {
 };
 
 struct VerifyResult {
-  bool equal = false;    // to the plain run, within `tolerance`
-  bool bitwise = false;  // to the micro-batched reference
+  std::string reference = "plain";  // of `equal`; "delayed" for asynchronous schedules
+  bool equal = false;               // within `tolerance`
+  bool bitwise = false;             // to the micro-batched reference, or the delayed one
   double max_abs_diff = 0, max_rel_diff = 0, tolerance = 0;
   std::optional<Difference> first_difference;  // from the plain run, else from the micro-batched reference
   int64_t losses = 0, gradients = 0, weights = 0, buffers = 0;  // how many were compared

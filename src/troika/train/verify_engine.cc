@@ -7,6 +7,7 @@
 #include "troika/base/error.h"
 #include "troika/comm/rank_group.h"
 #include "troika/train/verify.h"
+#include "troika/train/verify_delayed.h"
 #include "troika/train/verify_pieces.h"
 
 namespace troika {
@@ -74,6 +75,7 @@ class FromLanes {
 
 void run_engine(const VerifyWork& work, at::ScalarType dtype,
                 const std::function<void(const StepRecord&)>& on_step) {
+  if (work.options.pipeline && work.options.pipeline->window) return run_window_engine(work, dtype, on_step);
   ReplicaOptions options = work.options;
   options.dtype = dtype;
   if (options.mesh.data == 0) options.mesh.data = work.ranks;

@@ -113,8 +113,12 @@ Workload prepare(const Recipe& recipe) {
   work.weights = plan_weights(work.dataset, work.recipe, work.features, work.split);
   work.layers = recompute_matching(make_model(work.recipe.model, model_shape(work.features, work.loss_kind)),
                                    work.recipe.parallel.recompute_layers, "parallel.recompute");
-  work.pipeline = plan_pipeline(work.recipe, work.layers);
   check_batch_norm(work);
+  work.pipeline = plan_pipeline(work.recipe, work.layers, [&work](bool in_parts) -> const ModelProfile& {
+    return work.profile ? *work.profile : work.profile.emplace(profile_model(work, in_parts));
+  });
+  // By name, so that a resumed run, and whoever verifies it, has the same stages.
+  if (work.mesh().pipeline > 1) work.recipe.parallel.cuts = first_layers(work.pipeline->options, work.layers);
   return work;
 }
 
@@ -128,6 +132,7 @@ ReplicaOptions replica_options(const Workload& work) {
   options.seed = work.recipe.train.seed;
   options.dtype = work.dtype();
   options.clip_norm = work.recipe.train.clip_norm;
+  options.clip_by_stage = work.recipe.train.clip_by == "stage";
   options.batch_norm_group = work.recipe.train.batch_norm_group;
   options.bf16 = work.recipe.train.precision == "bf16";
   return options;

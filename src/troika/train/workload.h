@@ -16,6 +16,7 @@
 #include "troika/train/pipeline_plan.h"
 #include "troika/train/recipe.h"
 #include "troika/train/sample_weights.h"
+#include "troika/train/stage_plan.h"
 
 namespace troika {
 
@@ -37,10 +38,12 @@ struct Workload {
   SampleWeights weights;
   std::vector<Layer> layers;
   std::optional<PipelinePlan> pipeline;  // of several stages, or recomputed ones
+  std::optional<ModelProfile> profile;   // once somebody has asked for it
   int64_t train_samples = 0;             // rows, or with windows windows
 
   int ranks() const { return static_cast<int>(*recipe.parallel.ranks); }
   const Mesh& mesh() const { return *recipe.parallel.mesh; }
+  bool is_asynchronous() const { return pipeline && pipeline->options.window; }
   std::string schedule() const { return pipeline ? pipeline->schedule : "none"; }
   int64_t steps_per_epoch() const { return (train_samples + recipe.train.batch - 1) / recipe.train.batch; }
   int64_t total_steps() const {

@@ -1,4 +1,4 @@
-#include "troika/app/schedule_file.h"
+#include "troika/schedule/schedule_file.h"
 
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ bool looks_like_csv(std::string_view text) {
         "actions | troika schedule check -",
         word);
   }
-  if (!Path(word).extension().empty() || word.find('/') != std::string::npos) {
+  if (is_schedule_file(word)) {
     fail_usage("there is no file {}, and no schedule is called that (troika schedule list)",
                printable(word, 200));
   }
@@ -66,6 +66,10 @@ bool looks_like_csv(std::string_view text) {
 
 bool is_in_catalogue(const std::string& name) {
   return std::ranges::any_of(catalogue(), [&](const CatalogueEntry& entry) { return entry.name == name; });
+}
+
+bool is_schedule_file(const std::string& word) {
+  return !Path(word).extension().empty() || word.find('/') != std::string::npos;
 }
 
 ScheduleSource read_schedule(const std::string& path) {

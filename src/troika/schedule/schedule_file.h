@@ -1,4 +1,4 @@
-// Schedules from files and standard input, for `troika schedule`.
+// Schedules from files and standard input. Threading: functions; standard input is read once.
 #pragma once
 
 #include <string>
@@ -9,6 +9,9 @@
 namespace troika {
 
 bool is_in_catalogue(const std::string& name);
+
+/// Whether a word that should name a schedule is a path: it has a slash, or an ending.
+bool is_schedule_file(const std::string& word);
 
 struct LoadedSchedule {
   std::string name;  // the path, or "standard input"

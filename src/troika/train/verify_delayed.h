@@ -1,0 +1,18 @@
+// verify for asynchronous schedules: they are not equal to synchronous training, so they have a proof of
+// their own, equality with a serial program of the same delayed updates. All verified steps are one window.
+// Threading: as verify().
+#pragma once
+
+#include "troika/train/verify.h"
+
+namespace troika {
+
+/// The steps of `work` as one window; records come at its end, in order. As run_engine otherwise.
+void run_window_engine(const VerifyWork& work, at::ScalarType dtype,
+                       const std::function<void(const StepRecord&)>& on_step);
+
+/// `equal` within the tolerance of `precision`, `bitwise` in the work's own, both about the delayed
+/// reference.
+VerifyResult verify_delayed(const VerifyWork& work, at::ScalarType precision, const Engine& engine);
+
+}  // namespace troika
