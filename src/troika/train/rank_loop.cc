@@ -30,6 +30,7 @@ class RankLoop {
         work_(run.work),
         comm_(communicator),
         lead_(communicator.rank() == 0),
+        loads_for_(work_.mesh().coordinate(communicator.rank()).pipeline),
         saves_(work_.mesh().coordinate(communicator.rank()).data == 0),
         memory_(work_, communicator.rank()),
         replica_(communicator, work_.layers, memory_.options(work_)),
@@ -94,7 +95,8 @@ class RankLoop {
   const Workload& work_;
   Communicator& comm_;
   const bool lead_;
-  const bool saves_;  // is one of the lanes whose stages together are the model
+  const int loads_for_;  // the first stage of this rank's lane
+  const bool saves_;     // is one of the lanes whose stages together are the model
   StageMeters memory_;
   Replica replica_;
   StepPieces steps_;
@@ -174,7 +176,7 @@ void RankLoop::step() {
   if (probe.spans != nullptr) {
     loaded = [&](int64_t micro_batch, Clock::time_point from) {
       probe.spans->push_back({comm_.rank(),
-                              {Op::load, 0, static_cast<int>(micro_batch)},
+                              {Op::load, loads_for_, static_cast<int>(micro_batch)},
                               seconds_between(probe.spans_from, from),
                               seconds_since(probe.spans_from)});
     };
