@@ -9,6 +9,7 @@
 #include "troika/schedule/liveness.h"
 #include "troika/schedule/partition.h"
 #include "troika/schedule/passes.h"
+#include "troika/schedule/weight_versions.h"
 #include "troika/train/schedule_choice.h"
 #include "troika/train/workload.h"
 
@@ -135,6 +136,10 @@ std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vecto
   const std::vector<int> recomputed = recomputed_stages(parallel.recompute, schedule.num_stages());
   if (!recomputed.empty()) schedule = with_recompute(schedule, recomputed);
   if (choice.window) {
+    for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+      schedule.max_versions[static_cast<size_t>(stage)] =
+          versions_to_keep(schedule, stage, versions_of_forwards(schedule, stage, parallel.vertical_sync));
+    }
     plan.longest_window = choice.longest_window;
     plan.options.window = [window = choice.window, recomputed](int steps) {
       return recomputed.empty() ? window(steps) : with_recompute(window(steps), recomputed);

@@ -193,18 +193,9 @@ void RankLoop::step() {
   note_step(result, seconds_since(start), data_seconds);
 }
 
-// An asynchronous schedule's steps up to the next evaluation or checkpoint: the recipe alone says where that
-// is, so that a resumed run drains where an unbroken one does.
+// The steps of an asynchronous schedule until it drains.
 void RankLoop::window() {
-  const int64_t first = at_.step, per_epoch = work_.steps_per_epoch();
-  int64_t end = std::min(work_.total_steps(), (first / per_epoch + 1) * per_epoch);
-  const auto drain_every = [&](int64_t steps) {
-    if (steps > 0) end = std::min(end, (first / steps + 1) * steps);
-  };
-  drain_every(work_.recipe.train.checkpoint_every);
-  drain_every(work_.recipe.parallel.flush_every);
-  if (const int64_t longest = work_.pipeline->longest_window; longest > 0)
-    end = std::min(end, first + longest);
+  const int64_t first = at_.step, end = first + window_steps(work_, first);
   Window window;
   window.steps = end - first;
   window.pieces = [&](int64_t step) { return steps_.places_of(first + step); };

@@ -82,7 +82,7 @@ struct ParallelRecipe {
   std::vector<std::string> cuts;   // layers that begin stages 1, 2, ...; empty: stages are balanced by cut_by
   std::string cut_by = "time";     // "time" | "parameters"
   int64_t memory_limit_bytes = 0;  // of what a rank's stages take; 0: any
-  std::string recompute = "never";  // of whole stages: "never" | "always" | "except_last"
+  std::string recompute = "never";            // of whole stages: "never" | "always" | "except_last"
   std::vector<std::string> recompute_layers;  // of these layers by themselves, by pattern; else never
   int64_t flush_every = 0;         // asynchronous: steps of a window; 0: to the next evaluation or checkpoint
   bool vertical_sync = false;      // pipedream: all stages use the first one's version of the weights

@@ -99,8 +99,8 @@ std::string to_toml(const Recipe& recipe) {
     line("cuts", quoted(parallel.cut_by));
   }
   if (parallel.memory_limit_bytes != 0) line("memory_limit_bytes", parallel.memory_limit_bytes);
-  line("recompute", parallel.recompute_layers.empty() ? quoted(parallel.recompute)
-                                                     : quoted(parallel.recompute_layers));
+  line("recompute",
+       parallel.recompute_layers.empty() ? quoted(parallel.recompute) : quoted(parallel.recompute_layers));
   if (parallel.flush_every != 0) line("flush_every", parallel.flush_every);
   if (parallel.vertical_sync) line("vertical_sync", "true");
   line("weights", quoted(parallel.weights));

@@ -103,7 +103,10 @@ std::string report_text(const TrainReport& report) {
     text += fmt::format(
         "pipeline {}: bubble {:.1f} % predicted{}\n", report.schedule, 100 * *report.predicted_bubble_rate,
         report.measured_bubble_rate
-            ? fmt::format(", {:.1f} % measured in one step", 100 * *report.measured_bubble_rate)
+            ? fmt::format(", {:.1f} % measured in one {}", 100 * *report.measured_bubble_rate,
+                          report.traced_steps == 1
+                              ? "step"
+                              : fmt::format("window of {} steps", with_commas(report.traced_steps)))
             : "");
   }
   text += memory_text(report.stages);

@@ -18,6 +18,9 @@
 namespace troika {
 namespace {
 
+// A longer window of an asynchronous schedule has the same pace.
+constexpr int64_t kMostSimulatedSteps = 1000;
+
 int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
 }
@@ -199,8 +202,11 @@ RunPlan plan_stages(const Workload& work) {
     plan.stages.push_back(
         {layers, sums.parameters, sums.cost.forward_s + *sums.cost.backward_s, std::llround(bytes)});
   }
-  const Trace trace = simulate(schedule, costs);
-  const Summary summary = summarize(schedule, trace);
+  // What a schedule holds is seen in a short window; its time and its bubble belong to the real one.
+  const int64_t window = work.is_asynchronous() ? std::min(window_steps(work, 0), kMostSimulatedSteps) : 1;
+  const Schedule timed =
+      work.is_asynchronous() ? work.pipeline->options.window(static_cast<int>(window)) : schedule;
+  const Summary summary = summarize(timed, simulate(timed, costs));
   plan.step_s = summary.makespan_s;
   plan.bubble = summary.bubble_rate_makespan;
   if (!work.pipeline) return plan;
@@ -209,6 +215,7 @@ RunPlan plan_stages(const Workload& work) {
       fmt::format("pipeline: {} lanes, schedule {}, {} micro-batch{}: bubble {:.1f} % of {} predicted",
                   work.mesh().pipeline, work.pipeline->schedule, micro_batches,
                   micro_batches == 1 ? "" : "es", 100 * plan.bubble, human_seconds(plan.step_s));
+  if (work.is_asynchronous()) plan.text += fmt::format(", a window of {} steps", with_commas(window));
   if (has_parts(schedule)) plan.text += zero_bubble_text(work.pipeline->schedule, split);
   return plan;
 }

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -65,6 +67,39 @@ std::vector<std::string> names_of(const std::vector<NamedTensor>& named) {
   return names;
 }
 
+/// Whether a gradient is that of the same step at the weights of some other update, in all stages alike.
+class OtherWeights {
+ public:
+  OtherWeights(const VerifyWork& work, ReplicaOptions options) : work_(work), options_(std::move(options)) {
+    options_.optimizer = {.kind = Optimizer::Kind::sgd, .learning_rate = 0};
+    options_.clip_norm = 0;
+  }
+
+  void before_step(const std::vector<NamedTensor>& weights) {
+    std::vector<at::Tensor>& now = history_.emplace_back();
+    for (const NamedTensor& weight : weights) now.push_back(weight.tensor.clone());
+    if (std::ssize(history_) > std::ssize(work_.options.pipeline->starts) + 1) history_.pop_front();
+  }
+
+  bool explain(const at::Tensor& gradient, size_t parameter,
+               const std::vector<std::vector<Batch>>& pieces) const {
+    const double tolerance = options_.dtype == at::kDouble ? 1e-8 : 1e-4;  // above rounding, below mistakes
+    for (const std::vector<at::Tensor>& weights : history_) {
+      MicroBatchedReference reference(work_.layers, options_, work_.ranks);
+      std::vector<at::Tensor> gradients;
+      reference.step(pieces, work_.loss, &gradients, &weights);
+      const double away = largest(gradients[parameter].to(at::kDouble) - gradient.to(at::kDouble));
+      if (away <= tolerance * largest(gradient)) return true;
+    }
+    return false;
+  }
+
+ private:
+  const VerifyWork& work_;
+  ReplicaOptions options_;
+  std::deque<std::vector<at::Tensor>> history_;
+};
+
 std::optional<Difference> compare(const VerifyWork& work, at::ScalarType dtype, double tolerance,
                                   const Engine& engine, VerifyResult& result) {
   ReplicaOptions options = work.options;
@@ -73,6 +108,7 @@ std::optional<Difference> compare(const VerifyWork& work, at::ScalarType dtype, 
   MicroBatchedReference& newest = reference.newest();
   const std::vector<std::string> names = names_of(newest.parameters()), buffers = names_of(newest.others());
   Comparison comparison(result, tolerance, names, buffers);
+  OtherWeights others(work, options);
   engine(work, dtype, [&](const StepRecord& record) {
     if (record.step == 1) {
       for (const auto& weights : record.weights_before) {
@@ -85,10 +121,23 @@ std::optional<Difference> compare(const VerifyWork& work, at::ScalarType dtype, 
       pieces.push_back(pieces_of_rank(work, record.step - 1, rank, dtype));
     }
     if (work.learning_rate) newest.set_learning_rate(work.learning_rate(record.step - 1));
+    const bool found_before = comparison.found();
+    others.before_step(newest.parameters());
     std::vector<at::Tensor> gradients;
     const StepResult step = reference.step(record.step - 1, pieces, work.loss, &gradients);
     comparison.loss(record.step, record.loss, step.loss);
     comparison.tensors(record.step, "gradients", record.gradients, gradients);
+    if (comparison.found() && !found_before && comparison.first()->step == record.step) {
+      Difference& first = *comparison.first();
+      // A loss that differs has gradients that show why.
+      const size_t parameter =
+          first.what == "gradients"
+              ? static_cast<size_t>(std::ranges::find(names, first.parameter) - names.begin())
+              : names.size() - 1;
+      if (others.explain(record.gradients[parameter], parameter, pieces)) {
+        first.likely_cause = "stale_or_new_weights";
+      }
+    }
     comparison.number(record.step, "grad_norm", record.grad_norm, step.grad_norm);
     for (const auto& weights : record.weights_after) {
       comparison.tensors(record.step, "weights", weights, tensors_of(newest.parameters()));

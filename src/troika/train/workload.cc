@@ -180,6 +180,20 @@ Batch make_batch(const Workload& work, const RowBuffer& rows, int64_t first_samp
   return batch;
 }
 
+int64_t window_steps(const Workload& work, int64_t first) {
+  const int64_t total = work.total_steps();
+  int64_t end = total;
+  const auto drain_every = [&](int64_t steps) {
+    if (steps > 0) end = std::min(end, (first / steps + 1) * steps);
+  };
+  drain_every(work.steps_per_epoch());
+  drain_every(work.recipe.train.checkpoint_every);
+  drain_every(work.recipe.parallel.flush_every);
+  if (const int64_t longest = work.pipeline->longest_window; longest > 0)
+    end = std::min(end, first + longest);
+  return end - first;
+}
+
 StepPlace place_of_step(const Workload& work, int64_t step) {
   const int64_t epoch = step / work.steps_per_epoch();
   const int64_t begin = step % work.steps_per_epoch() * work.recipe.train.batch;

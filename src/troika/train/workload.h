@@ -93,4 +93,9 @@ struct StepPlace {
 };
 StepPlace place_of_step(const Workload& work, int64_t step);
 
+/// Of an asynchronous schedule: how many steps a window has that begins with step `first`: up to the next
+/// evaluation or checkpoint. The recipe alone says so, so that a resumed run drains where an unbroken one
+/// does.
+int64_t window_steps(const Workload& work, int64_t first);
+
 }  // namespace troika
