@@ -29,7 +29,6 @@ function(troika_library name)
   target_link_libraries(${target} PUBLIC ${ARG_LINKS} Threads::Threads)
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC troika::torch)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # torch's headers don't bear other files before them
   endif()
   set_property(GLOBAL APPEND PROPERTY ${whole}_FOLDERS ${target})
 endfunction()

@@ -11,6 +11,7 @@
 #include "troika/base/error.h"
 #include "troika/comm/rank_group.h"
 #include "troika/parallel/delayed_reference.h"
+#include "troika/parallel/recompute.h"
 #include "troika/schedule/schedule_file.h"
 #include "troika/schedule/weight_versions.h"
 #include "troika/train/verify_comparison.h"
@@ -19,7 +20,7 @@
 namespace troika {
 namespace {
 
-constexpr double kDeadlineSeconds = 600;  // as in run_engine
+constexpr double kWindowDeadlineSeconds = 600;  // as in run_engine
 
 using ByName = std::map<std::string, at::Tensor>;
 
@@ -124,6 +125,7 @@ std::optional<Difference> compare(const VerifyWork& work, at::ScalarType dtype, 
     const bool found_before = comparison.found();
     others.before_step(newest.parameters());
     std::vector<at::Tensor> gradients;
+    const NoRecompute keeping_everything;
     const StepResult step = reference.step(record.step - 1, pieces, work.loss, &gradients);
     comparison.loss(record.step, record.loss, step.loss);
     comparison.tensors(record.step, "gradients", record.gradients, gradients);
@@ -161,7 +163,7 @@ void run_window_engine(const VerifyWork& work, at::ScalarType dtype,
   for (Moment& moment : moments) moment.weights.resize(ranks), moment.buffers.resize(ranks);
   std::mutex mutex;
   GroupOptions group;
-  group.deadline_seconds = kDeadlineSeconds;
+  group.deadline_seconds = kWindowDeadlineSeconds;
   run_thread_ranks(options.mesh.ranks(), group, [&](Communicator& communicator) {
     at::set_num_threads(work.threads_per_rank);
     const Coordinate at = options.mesh.coordinate(communicator.rank());
