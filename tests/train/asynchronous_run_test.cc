@@ -75,6 +75,19 @@ TEST_F(AsynchronousRun, AResumedRunDrainsWhereAnUnbrokenOneDoes) {
   }
 }
 
+// What a run gives must not depend on a measurement.
+TEST_F(AsynchronousRun, IsCutByParametersUnlessAskedOtherwise) {
+  const TrainReport late = run(on(1, 2, "pipedream"), "late");
+  Recipe recipe = on(1, 2, "1f1b");
+  recipe.parallel.cut_by = "parameters";
+  const TrainReport balanced = run(recipe, "balanced");
+  ASSERT_EQ(late.stages.size(), balanced.stages.size());
+  for (size_t s = 0; s < late.stages.size(); ++s) EXPECT_EQ(late.stages[s].layers, balanced.stages[s].layers);
+  recipe = on(1, 2, "pipedream");
+  recipe.parallel.cut_by = "time";
+  EXPECT_TRUE(run(recipe, "timed").finished);
+}
+
 TEST_F(AsynchronousRun, DataRanksShareTheVersions) {
   recipe_.parallel.vertical_sync = true;
   run(on(1, 2, "pipedream"), "lanes");

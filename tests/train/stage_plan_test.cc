@@ -138,7 +138,7 @@ TEST_F(StagePlanTest, RecipesSayHowToCut) {
     EXPECT_EQ(parse_recipe(folder_ / "again.toml"), recipe) << parallel;
     return recipe.parallel;
   };
-  EXPECT_EQ(parsed("").cut_by, "time");
+  EXPECT_EQ(parsed("").cut_by, "");
   EXPECT_EQ(parsed("cuts = \"parameters\"\n").cut_by, "parameters");
   EXPECT_EQ(parsed("cuts = [\"time\"]\n").cuts, std::vector<std::string>{"time"}) << "a layer of that name";
   EXPECT_EQ(parsed("memory_limit_bytes = 1000\n").memory_limit_bytes, 1000);

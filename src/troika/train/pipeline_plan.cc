@@ -26,7 +26,7 @@ void refuse_unused(const ParallelRecipe& parallel) {
   };
   refuse(parallel.schedule.has_value(), "schedule");
   refuse(parallel.chunks != 0, "chunks");
-  refuse(!parallel.cuts.empty() || parallel.cut_by != "time", "cuts");
+  refuse(!parallel.cuts.empty() || !parallel.cut_by.empty(), "cuts");
   refuse(parallel.memory_limit_bytes != 0, "memory_limit_bytes");
   refuse(parallel.flush_every != 0, "flush_every");
   refuse(parallel.vertical_sync, "vertical_sync");
@@ -92,7 +92,8 @@ std::vector<int64_t> cut(const Recipe& recipe, const std::vector<Layer>& layers,
   require_enough_layers(layers.size(), plan, parallel.mesh->pipeline);
   if (!parallel.cuts.empty()) return named_cuts(layers, plan, parallel);
   PartitionRequest request{.stages = schedule.num_stages()};
-  if (parallel.cut_by == "parameters")
+  // How late a layer's gradient comes depends on its stage: two runs must not differ by a measurement.
+  if (parallel.cut_by == "parameters" || (parallel.cut_by.empty() && plan.options.window))
     return partition(costs_by_parameters(layers, recipe.train), request).starts;
   if (static_cast<int64_t>(layers.size()) < schedule.num_stages()) {
     return partition(std::vector<LayerCost>(layers.size()), request).starts;  // says why not
@@ -132,7 +133,6 @@ std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vecto
   plan.options.vertical_sync = parallel.vertical_sync;
   Schedule& schedule = plan.options.schedule;
   schedule = choice.schedule;
-  plan.options.starts = cut(recipe, layers, plan, measure);
   const std::vector<int> recomputed = recomputed_stages(parallel.recompute, schedule.num_stages());
   if (!recomputed.empty()) schedule = with_recompute(schedule, recomputed);
   if (choice.window) {
@@ -145,6 +145,7 @@ std::optional<PipelinePlan> plan_pipeline(const Recipe& recipe, const std::vecto
       return recomputed.empty() ? window(steps) : with_recompute(window(steps), recomputed);
     };
   }
+  plan.options.starts = cut(recipe, layers, plan, measure);
   return plan;
 }
 

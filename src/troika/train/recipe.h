@@ -78,10 +78,11 @@ struct ParallelRecipe {
   // Of the catalogue, or a file's path (absolute once parsed); absent: 1f1b. With a pipeline only, like
   // chunks and cuts.
   std::optional<std::string> schedule;
-  int64_t chunks = 0;              // stages per lane; 0: the schedule's own number
-  std::vector<std::string> cuts;   // layers that begin stages 1, 2, ...; empty: stages are balanced by cut_by
-  std::string cut_by = "time";     // "time" | "parameters"
-  int64_t memory_limit_bytes = 0;  // of what a rank's stages take; 0: any
+  int64_t chunks = 0;             // stages per lane; 0: the schedule's own number
+  std::vector<std::string> cuts;  // layers that begin stages 1, 2, ...; empty: stages are balanced by cut_by
+  // "time" | "parameters"; "": time, but parameters where the result depends on the cuts (asynchronous).
+  std::string cut_by;
+  int64_t memory_limit_bytes = 0;             // of what a rank's stages take; 0: any
   std::string recompute = "never";            // of whole stages: "never" | "always" | "except_last"
   std::vector<std::string> recompute_layers;  // of these layers by themselves, by pattern; else never
   int64_t flush_every = 0;         // asynchronous: steps of a window; 0: to the next evaluation or checkpoint

@@ -95,7 +95,7 @@ std::string to_toml(const Recipe& recipe) {
   if (parallel.chunks != 0) line("chunks", parallel.chunks);
   if (!parallel.cuts.empty()) {
     line("cuts", quoted(parallel.cuts));
-  } else if (parallel.cut_by != "time") {
+  } else if (!parallel.cut_by.empty()) {
     line("cuts", quoted(parallel.cut_by));
   }
   if (parallel.memory_limit_bytes != 0) line("memory_limit_bytes", parallel.memory_limit_bytes);
