@@ -149,6 +149,25 @@ TEST_P(Pipeline, EqualsTheReferenceBitForBit) {
 }
 INSTANTIATE_TEST_SUITE_P(Schedules, Pipeline, testing::ValuesIn(synchronous()));
 
+// The gradients of a skip's reads are added in one order, wherever the reads are.
+TEST(PipelineSkips, ReadTwiceInAStageAndAgainLater) {
+  at::set_num_threads(1);
+  const auto square = [](const char* name) { return layer<torch::nn::LinearImpl>(name, kWidth, kWidth); };
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    Case c{schedule, 3, 4, 1, 9, {}, {}};
+    c.layers = {layer<torch::nn::LinearImpl>("in", kFeatures, kWidth),
+                layer<ForkImpl>("fork").put("early"),
+                square("a"),
+                layer<JoinImpl>("near").get("early"),
+                layer<JoinImpl>("join").get("early"),
+                square("b"),
+                layer<JoinImpl>("again").get("early"),
+                layer<JoinImpl>("last").get("early"),
+                layer<torch::nn::LinearImpl>("out", kWidth, 1)};
+    check(c);
+  }
+}
+
 TEST(PipelineMesh, DataTimesPipelineWithClippingAndRecompute) {
   at::set_num_threads(1);
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v"}) {

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
+#include <deque>
 #include <mutex>
 #include <unordered_set>
 
@@ -90,23 +91,29 @@ class SkipsUnderWay {
     const size_t first = tensors.size() - names.size();
     for (size_t i = 0; i < names.size(); ++i) {
       const auto uses = uses_.find(names[i]);
-      if (uses != uses_.end()) held_[names[i]] = {std::move(tensors[first + i]), uses->second};
+      if (uses == uses_.end()) continue;
+      Held& held = held_[names[i]];
+      held.tensors.push_back(std::move(tensors[first + i]));
+      held.uses_left = uses->second;
     }
     tensors.resize(first);
   }
 
-  /// Behind `tensors`. At its last use a skip is dropped here.
+  /// Behind `tensors`. At its last use a skip is dropped here. One that was put once for each use, as a
+  /// tensor of its own, is got in that order.
   void get(const std::vector<std::string>& names, Tensors& tensors) {
     for (const std::string& name : names) {
       const auto at = held_.find(name);
-      tensors.push_back(at->second.tensor);
-      if (--at->second.uses_left == 0) held_.erase(at);
+      Held& held = at->second;
+      tensors.push_back(held.tensors.front());
+      if (held.tensors.size() > 1) held.tensors.pop_front();
+      if (--held.uses_left == 0) held_.erase(at);
     }
   }
 
  private:
   struct Held {
-    at::Tensor tensor;
+    std::deque<at::Tensor> tensors;
     int64_t uses_left = 0;
   };
   const std::unordered_map<std::string, int64_t>& uses_;

@@ -94,7 +94,7 @@ void Stage::take_gradient(int micro_batch, int from, Parcel parcel) {
   now.returned[place_of(wiring_.out, from)] = std::move(parcel);
 }
 
-// An output's gradient is the sum over the stages that read it, the last stage's first: so autograd adds them
+// An output's gradient is the sum over the layers that read it, the last one's first: so autograd adds them
 // in a serial run.
 void Stage::collect_roots(Work& work, Tensors& roots, Tensors& gradients) const {
   check_version(work);
@@ -112,7 +112,7 @@ void Stage::collect_roots(Work& work, Tensors& roots, Tensors& gradients) const 
       fail("stage {} sent {} tensor{} to stage {} and gets {} gradients back", wiring_.stage, places.size(),
            places.size() == 1 ? "" : "s", edge.stage, returned.size());
     }
-    for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t i = places.size(); i-- > 0;) {
       const at::Tensor& output = work.outputs[places[i]];
       at::Tensor& sum = sums[places[i]];
       const at::Tensor& gradient = returned[i];

@@ -121,14 +121,15 @@ void check_starts(const std::vector<int64_t>& starts, int64_t layers) {
   }
 }
 
-/// A message along (from, to): the chain, if they are neighbours, and skips in the order of their puts.
+/// A message along (from, to): the chain, if they are neighbours, and skips in the order of their puts, once
+/// for each read: gradients of reads are added one by one, as in a serial run.
 std::map<Edge, Names> messages(const std::vector<Layer>& layers, const std::vector<int64_t>& starts) {
   const auto stage_of = [&](size_t layer) {
     return static_cast<int>(std::upper_bound(starts.begin(), starts.end(), static_cast<int64_t>(layer)) -
                             starts.begin()) -
            1;
   };
-  std::unordered_map<std::string, std::set<int>> takers;  // stages by skip
+  std::unordered_map<std::string, std::multiset<int>> takers;  // stages by skip
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const std::string& name : layers[i].gets) takers[name].insert(stage_of(i));
   }

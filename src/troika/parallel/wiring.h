@@ -13,7 +13,8 @@
 namespace troika {
 
 /// Tensors that go from one stage to a later one in one message: the chain's (what the last layer of a stage
-/// gives to the first layer of the next one), then those that were put, in the order of `skips`.
+/// gives to the first layer of the next one), then those that were put, in the order of `skips`, which has a
+/// name once for each layer that gets it there.
 struct StageEdge {
   int stage = 0;  // at the far end
   bool chain = false;
