@@ -10,14 +10,14 @@ namespace {
 
 std::vector<int64_t> stages_of(const std::vector<NamedTensor>& parameters, const std::vector<Layer>& layers,
                                const std::vector<int64_t>& starts) {
+  const Wiring wiring = wire(layers, starts);
   std::vector<int64_t> stages;
   size_t layer = 0;
   for (const NamedTensor& parameter : parameters) {
     // Parameters are in the order of layers, each under its layer's name.
     while (layer < layers.size() && !parameter.name.starts_with(full_name(layers[layer].name, ""))) ++layer;
     TROIKA_ASSERT(layer < layers.size(), fmt::format("no layer has parameter {}", parameter.name));
-    const auto after = std::ranges::upper_bound(starts, static_cast<int64_t>(layer));
-    stages.push_back(after - starts.begin() - 1);
+    stages.push_back(stage_of_layer(wiring, static_cast<int64_t>(layer)));
   }
   return stages;
 }

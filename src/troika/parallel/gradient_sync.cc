@@ -55,14 +55,6 @@ FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype) {
   return buffers;
 }
 
-void share_others(const PlacedModel& placed) {
-  const at::NoGradGuard no_grad;
-  const std::vector<NamedTensor>& first = placed.models[0]->others();
-  for (const auto& model : placed.models) {
-    for (size_t i = 0; i < first.size(); ++i) at::Tensor(model->others()[i].tensor).set_data(first[i].tensor);
-  }
-}
-
 void GradientSync::expect_gradients_apart() { parameters_ = views_of(buffers_.weights, buffers_.layout); }
 
 void GradientSync::hand_over(std::vector<at::Tensor> gradients) {

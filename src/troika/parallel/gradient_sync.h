@@ -47,7 +47,7 @@ class GradientSync {
   /// How often all of the weights have been written; asserts that no write is under way.
   virtual int64_t weight_version() const = 0;
 
-  /// From now on gradients are those of hand_over(), and versions.
+  /// From now on gradients are handed over, and not those of the model's parameters.
   void expect_gradients_apart();
   /// After begin_step, before exchange: a gradient for each parameter, or undefined.
   void hand_over(std::vector<at::Tensor> gradients);
@@ -120,9 +120,6 @@ struct StageModel {
 };
 PlacedModel place_shared_weights(Communicator& communicator, const StageModel& stage);
 PlacedModel place_replicated_weights(Communicator& communicator, const StageModel& stage);
-
-/// Makes the buffers and other tensors that aren't trained those of the first model.
-void share_others(const PlacedModel& placed);
 
 /// Moves the parameters of a model into flat buffers of its own, without moments.
 FlatBuffers own_flat_buffers(const Model& model, at::ScalarType dtype);

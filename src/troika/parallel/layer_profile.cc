@@ -1,6 +1,5 @@
 #include "troika/parallel/layer_profile.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
@@ -11,12 +10,12 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "troika/base/error.h"
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/bf16.h"
 #include "troika/parallel/flat_tensors.h"
+#include "troika/parallel/forward_state.h"
 #include "troika/parallel/hand_over.h"
 #include "troika/parallel/memory_meter.h"
 #include "troika/parallel/step_context.h"
@@ -27,25 +26,6 @@ namespace troika {
 namespace {
 
 using torch::autograd::Edge;
-
-/// Torch's default generator as it was, whatever happens.
-class GeneratorGuard {
- public:
-  GeneratorGuard() : generator_(at::detail::getDefaultCPUGenerator()) {
-    const std::lock_guard lock(generator_.mutex());
-    state_ = generator_.get_state();
-  }
-  GeneratorGuard(const GeneratorGuard&) = delete;
-  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
-  ~GeneratorGuard() {
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(state_);
-  }
-
- private:
-  at::Generator generator_;
-  at::Tensor state_;
-};
 
 /// The identity, which keeps the gradient that comes back and holds no tensor: a leaf would hold its numbers,
 /// which nobody does between the layers of a stage.
@@ -327,7 +307,7 @@ std::vector<LayerProfile> profile_layers(const std::vector<Layer>& layers, const
                                          const ProfileOptions& profile) {
   TROIKA_ASSERT(batch.samples > 0, "a profile needs a sample");
   const auto start = Clock::now();
-  const GeneratorGuard generator;
+  const GeneratorKeeper generator;
   Profiler profiler(layers, options, batch, loss);
   profiler.round(/*in_parts=*/true);  // how much can be put off is seen in any case
   profiler.forget_passes();

@@ -7,7 +7,6 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
-#include <deque>
 #include <mutex>
 #include <unordered_set>
 
@@ -16,6 +15,7 @@
 #include "troika/base/text.h"
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/flat_tensors.h"
+#include "troika/parallel/forward_state.h"
 #include "troika/parallel/torch_errors.h"
 #include "troika/parallel/wiring.h"
 
@@ -105,15 +105,15 @@ class SkipsUnderWay {
     for (const std::string& name : names) {
       const auto at = held_.find(name);
       Held& held = at->second;
-      tensors.push_back(held.tensors.front());
-      if (held.tensors.size() > 1) held.tensors.pop_front();
+      tensors.push_back(held.tensors[std::min(held.got++, held.tensors.size() - 1)]);
       if (--held.uses_left == 0) held_.erase(at);
     }
   }
 
  private:
   struct Held {
-    std::deque<at::Tensor> tensors;
+    Tensors tensors;
+    size_t got = 0;
     int64_t uses_left = 0;
   };
   const std::unordered_map<std::string, int64_t>& uses_;
@@ -281,22 +281,10 @@ Tensors Model::run(const Tensors& inputs, const AfterLayer& after_layer) const {
 
 // Leaves no trace: what forward changes in the modules (running statistics) is put back.
 void Model::try_forward(const Tensors& inputs) const {
-  std::vector<std::pair<at::Tensor, at::Tensor>> kept;
-  for (const auto& [name, layer] : layers_) {
-    for (const at::Tensor& buffer : layer.module->buffers()) {
-      if (buffer.defined()) kept.emplace_back(buffer, buffer.clone());
-    }
-  }
-  const auto put_back = [&kept] {
-    for (auto& [buffer, before] : kept) buffer.copy_(before);
-  };
-  try {
-    run(inputs, {});
-  } catch (...) {
-    put_back();
-    throw;
-  }
-  put_back();
+  BufferValues buffers;
+  for (const auto& [name, layer] : layers_) buffers.add(*layer.module);
+  const BufferKeeper put_back(std::move(buffers));
+  run(inputs, {});
 }
 
 Tensors Model::forward(const Tensors& inputs, const AfterLayer& after_layer) const {

@@ -1,18 +1,16 @@
 #include "troika/parallel/noise_plan.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "troika/base/error.h"
 #include "troika/base/random.h"
+#include "troika/parallel/forward_state.h"
 #include "troika/parallel/sample_dims.h"
 
 namespace troika {
@@ -59,25 +57,6 @@ double difference(const at::Tensor& x, size_t dimension, int64_t others, bool sa
   return parts.select(2, 0).sub(parts.select(2, 1)).abs().max().item<double>();
 }
 
-/// A trial takes no numbers from torch's generator, so that other random layers go on as without it.
-class GeneratorKeeper {
- public:
-  GeneratorKeeper() : generator_(at::detail::getDefaultCPUGenerator()) {
-    const std::lock_guard lock(generator_.mutex());
-    state_ = generator_.get_state();
-  }
-  ~GeneratorKeeper() {
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(state_);
-  }
-  GeneratorKeeper(const GeneratorKeeper&) = delete;
-  GeneratorKeeper& operator=(const GeneratorKeeper&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor state_;
-};
-
 int samples_of_input(const Tensors& inputs, size_t i, int64_t samples) {
   if (input_dims != nullptr && !input_dims->empty()) return input_dims->at(i);
   const bool has_samples = inputs[i].defined() && inputs[i].dim() > 0 && inputs[i].size(0) == samples;
@@ -109,6 +88,7 @@ void run_trial(ForwardScope::Present& present, int64_t samples) {
   const at::NoGradGuard no_grad;
   const c10::impl::ForceDispatchKeyGuard as_called(present.keys);
   const NoisyLayerScope::Present layer_before = layer_now;
+  // It takes no numbers from torch's generator, so that other random layers go on as without it.
   const GeneratorKeeper keeper;
   StepContext context = *current_step();
   context.samples = {0, 2 * half};
@@ -231,15 +211,11 @@ SampleDims find_output_dims(const Model& model, const Tensors& inputs, const Ten
   const int64_t samples = current_step()->samples.size();
   Tensors few;
   const std::function<void(const Tensors&)> again = [&](const Tensors& some) { few = model.forward(some); };
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers;  // and what they held
-  for (const auto& [name, layer] : model.layers()) {
-    for (const at::Tensor& buffer : layer.module->buffers()) {
-      if (buffer.defined()) buffers.emplace_back(buffer, buffer.detach().clone());
-    }
-  }
+  BufferValues buffers;
+  for (const auto& [name, layer] : model.layers()) buffers.add(*layer.module);
+  const BufferKeeper put_back(std::move(buffers));
   ForwardScope::Present trial{inputs, again, c10::impl::tls_local_dispatch_key_set(), false, 0, {}};
   run_trial(trial, samples);
-  for (const auto& [buffer, before] : buffers) buffer.variable_data().copy_(before);
   SampleDims dims;
   for (size_t i = 0; i < outputs.size(); ++i) {
     dims.push_back(few.size() == outputs.size()

@@ -1,18 +1,17 @@
 #include "troika/parallel/recompute.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/equal.h>
 #include <torch/nn/module.h>
 
-#include <mutex>
 #include <optional>
 #include <unordered_set>
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/parallel/batch_norm.h"
+#include "troika/parallel/forward_state.h"
 #include "troika/parallel/noise_tape.h"
 #include "troika/parallel/saved_tensors.h"
 #include "troika/parallel/step_context.h"
@@ -31,57 +30,6 @@ int64_t version_of(const at::Tensor& tensor) {
 const void* memory_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
-
-at::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-/// Torch's generator as it was, and back at the end.
-class GeneratorScope {
- public:
-  explicit GeneratorScope(const at::Tensor& state) {
-    if (!state.defined()) return;
-    present_ = generator_state();
-    set(state);
-  }
-  GeneratorScope(const GeneratorScope&) = delete;
-  GeneratorScope& operator=(const GeneratorScope&) = delete;
-  ~GeneratorScope() {
-    if (present_.defined()) set(present_);
-  }
-
- private:
-  static void set(const at::Tensor& state) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(state);
-  }
-  at::Tensor present_;
-};
-
-/// Buffers and their numbers. They are written past autograd's version counter, which is about what people
-/// write.
-class BufferValues {
- public:
-  explicit BufferValues(const torch::nn::Module& module) {
-    for (const at::Tensor& buffer : module.buffers()) {
-      if (buffer.defined()) values_.emplace_back(buffer, buffer.detach().clone());
-    }
-  }
-
-  void keep_changed() {
-    std::erase_if(values_, [](const auto& v) { return at::equal(v.first.detach(), v.second); });
-  }
-
-  void write() const {
-    for (const auto& [buffer, value] : values_) buffer.variable_data().copy_(value);
-  }
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> values_;
-};
 
 /// Autocast's cache of cast weights would outlive a forward within backward.
 class NoAutocastCache {
@@ -120,7 +68,8 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   Tensors first_forward(const Tensors& inputs) {
     const NoRecompute within_another;
     const at::Tensor generator = generator_state();
-    BufferValues buffers(module_);
+    BufferValues buffers;
+    buffers.add(module_);
     Tensors outputs;
     {
       const NoiseRecording recording(noise_);
@@ -248,13 +197,12 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
       }
       const NoiseReplay replay(noise_);
       const BatchNormScope batch_norms(module_);
-      const GeneratorScope generator(generator_);
-      const BufferValues buffers(module_);
+      std::optional<GeneratorKeeper> generator;
+      if (generator_.defined()) generator.emplace(generator_);
+      BufferValues buffers;
+      buffers.add(module_);
+      const BufferKeeper put_back(std::move(buffers));
       buffers_before_->write();
-      struct PutBack {
-        const BufferValues& buffers;
-        ~PutBack() { buffers.write(); }
-      } const put_back{buffers};
       const SavedTensorScope saved([this] { return hooks(); });
       Tensors inputs;
       for (const Input& input : inputs_) {

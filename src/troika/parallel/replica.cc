@@ -208,13 +208,7 @@ StepResult Replica::step(std::span<const Batch> pieces, const Loss& loss, const 
     }
   } else {
     ++s.steps;
-    if (!finite) {
-      const std::string name = first_non_finite_parameter(s.parameters);
-      fail(
-          "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
-          "Go on from a checkpoint before this step, with a smaller learning rate",
-          s.steps, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
-    }
+    if (!finite) s.fail_for_updated_gradient(s.parameters, s.steps);
     s.ties->publish(s.steps);
     result.loss = totals.loss_sum / totals.weight;
     result.weight = totals.weight;

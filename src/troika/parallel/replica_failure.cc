@@ -74,4 +74,13 @@ void Replica::State::fail_for_gradient(int64_t parameter) {
       steps + 1, name);
 }
 
+// Seen while the weights were written.
+void Replica::State::fail_for_updated_gradient(const std::vector<NamedTensor>& parameters, int64_t step) {
+  const std::string name = first_non_finite_parameter(parameters);
+  fail(
+      "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
+      "Go on from a checkpoint before this step, with a smaller learning rate",
+      step, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
+}
+
 }  // namespace troika

@@ -52,6 +52,8 @@ struct Replica::State {
   [[noreturn]] void fail_for_loss(int bad_rank, int64_t step, const char* consequence);
   double scale_of_clipping(double& grad_norm);
   [[noreturn]] void fail_for_gradient(int64_t parameter);
+  [[noreturn]] static void fail_for_updated_gradient(const std::vector<NamedTensor>& parameters,
+                                                     int64_t step);
   Tensors evaluate_in_stages(const Tensors& inputs);
   const Totals& totals() const { return stages.begin()->second->totals(); }
 };

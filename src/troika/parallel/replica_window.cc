@@ -12,11 +12,6 @@
 namespace troika {
 namespace {
 
-int stage_of_layer(const Wiring& wiring, int64_t layer) {
-  const auto has = [layer](const StageWiring& stage) { return layer < stage.layers.end; };
-  return std::ranges::find_if(wiring.stages, has)->stage;
-}
-
 // A step has one gradient at one version of the weights.
 void require_one_version_per_step(const Schedule& schedule, int stage, const std::vector<int>& versions,
                                   const std::vector<int>& updates) {
@@ -156,11 +151,7 @@ class Replica::State::WindowRun {
       result.grad_norm = found.norm;
     }
     if (!stage.update(scale, wants_mean ? &means_[step][number] : nullptr)) {
-      const std::string name = first_non_finite_parameter(stage.parameters());
-      fail(
-          "step {}: the loss is finite but the gradient of {} is not; the weights have been updated with it. "
-          "Go on from a checkpoint before this step, with a smaller learning rate",
-          step_number, name.empty() ? "some parameter" : fmt::format("parameter \"{}\"", name));
+      State::fail_for_updated_gradient(stage.parameters(), step_number);
     }
     stage.apply_statistics();
     result.waited_seconds += stage.take_waited();

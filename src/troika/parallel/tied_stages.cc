@@ -10,13 +10,6 @@
 namespace troika {
 namespace {
 
-int stage_of_layer(const Wiring& wiring, int64_t layer) {
-  const auto stage =
-      std::ranges::find_if(wiring.stages, [layer](const StageWiring& s) { return layer < s.layers.end; });
-  TROIKA_ASSERT(stage != wiring.stages.end(), fmt::format("layer {} is in no stage", layer));
-  return stage->stage;
-}
-
 /// The tensor of that name; undefined if there is none.
 template <typename Named>
 at::Tensor find_tensor(const std::vector<Named>& list, const std::string& name) {

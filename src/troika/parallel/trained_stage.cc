@@ -1,5 +1,7 @@
 #include "troika/parallel/trained_stage.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -19,6 +21,15 @@ std::vector<Model*> models_of(const PlacedModel& placed) {
   std::vector<Model*> models;
   for (const auto& model : placed.models) models.push_back(model.get());
   return models;
+}
+
+// Buffers and other tensors that aren't trained are those of the first model.
+void share_others(const PlacedModel& placed) {
+  const at::NoGradGuard no_grad;
+  const std::vector<NamedTensor>& first = placed.models[0]->others();
+  for (const auto& model : placed.models) {
+    for (size_t i = 0; i < first.size(); ++i) at::Tensor(model->others()[i].tensor).set_data(first[i].tensor);
+  }
 }
 
 void refuse_instance_norm(const std::string& layer, size_t pieces) {

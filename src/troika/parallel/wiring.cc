@@ -183,6 +183,13 @@ Wiring wire(const std::vector<Layer>& layers, const std::vector<int64_t>& starts
   return wiring;
 }
 
+int stage_of_layer(const Wiring& wiring, int64_t layer) {
+  const auto stage =
+      std::ranges::find_if(wiring.stages, [layer](const StageWiring& s) { return layer < s.layers.end; });
+  TROIKA_ASSERT(stage != wiring.stages.end(), fmt::format("layer {} is in no stage", layer));
+  return stage->stage;
+}
+
 std::vector<Layer> layers_of(const std::vector<Layer>& layers, const StageWiring& stage) {
   return {layers.begin() + stage.layers.begin, layers.begin() + stage.layers.end};
 }

@@ -58,6 +58,9 @@ void check_layers(const std::vector<Layer>& layers, const Border& border = {});
 /// "<layer>.<parameter>", or "<parameter>" for a layer whose name is empty.
 std::string full_name(const std::string& layer, const std::string& parameter);
 
+/// The stage that has a layer.
+int stage_of_layer(const Wiring& wiring, int64_t layer);
+
 /// The layers of one stage.
 std::vector<Layer> layers_of(const std::vector<Layer>& layers, const StageWiring& stage);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "troika/base/split.h"
+
 namespace troika {
 
 size_t Schedule::num_actions() const {
@@ -11,12 +13,25 @@ size_t Schedule::num_actions() const {
   return count;
 }
 
+int first_stage_of_lane(const Schedule& schedule, int lane) {
+  return static_cast<int>(std::ranges::find(schedule.lane_of_stage, lane) - schedule.lane_of_stage.begin());
+}
+
 std::vector<int> stages_per_lane(const Schedule& schedule) {
   std::vector<int> count(schedule.lanes.size(), 0);
   for (const int lane : schedule.lane_of_stage) {
     if (lane >= 0 && lane < schedule.num_lanes()) ++count[static_cast<size_t>(lane)];
   }
   return count;
+}
+
+std::vector<int> updates_of_micro_batches(const Schedule& schedule) {
+  std::vector<int> updates(static_cast<size_t>(schedule.num_micro_batches));
+  for (int update = 0; update < schedule.num_updates; ++update) {
+    const Range part = share({0, schedule.num_micro_batches}, schedule.num_updates, update);
+    std::fill(updates.begin() + part.begin, updates.begin() + part.end, update);
+  }
+  return updates;
 }
 
 std::vector<Edge> chain_edges(int stages) {

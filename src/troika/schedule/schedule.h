@@ -55,8 +55,14 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+/// The first stage that stands in a lane, which has one.
+int first_stage_of_lane(const Schedule& schedule, int lane);
+
 /// How many stages stand in each lane.
 std::vector<int> stages_per_lane(const Schedule& schedule);
+
+/// Of each micro-batch: the update that applies its gradients.
+std::vector<int> updates_of_micro_batches(const Schedule& schedule);
 
 /// s -> s+1.
 std::vector<Edge> chain_edges(int stages);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "troika/base/split.h"
-
 namespace troika {
 namespace {
 
@@ -37,15 +35,6 @@ int versions_to_keep(const Schedule& schedule, int stage, const std::vector<int>
     if (has_weight_part(action.op)) in_use.extract(versions[static_cast<size_t>(action.micro_batch)]);
   }
   return most;
-}
-
-std::vector<int> updates_of_micro_batches(const Schedule& schedule) {
-  std::vector<int> updates(static_cast<size_t>(schedule.num_micro_batches));
-  for (int update = 0; update < schedule.num_updates; ++update) {
-    const Range part = share({0, schedule.num_micro_batches}, schedule.num_updates, update);
-    std::fill(updates.begin() + part.begin, updates.begin() + part.end, update);
-  }
-  return updates;
 }
 
 }  // namespace troika

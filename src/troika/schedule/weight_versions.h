@@ -16,7 +16,4 @@ std::vector<int> versions_of_forwards(const Schedule& schedule, int stage, bool 
 /// pass: the newest ones, without a gap.
 int versions_to_keep(const Schedule& schedule, int stage, const std::vector<int>& versions);
 
-/// Micro-batch -> update.
-std::vector<int> updates_of_micro_batches(const Schedule& schedule);
-
 }  // namespace troika

@@ -30,7 +30,6 @@ class RankLoop {
         work_(run.work),
         comm_(communicator),
         lead_(communicator.rank() == 0),
-        loads_for_(work_.mesh().coordinate(communicator.rank()).pipeline),
         saves_(work_.mesh().coordinate(communicator.rank()).data == 0),
         memory_(work_, communicator.rank()),
         replica_(communicator, work_.layers, memory_.options(work_)),
@@ -95,8 +94,7 @@ class RankLoop {
   const Workload& work_;
   Communicator& comm_;
   const bool lead_;
-  const int loads_for_;  // the first stage of this rank's lane
-  const bool saves_;     // is one of the lanes whose stages together are the model
+  const bool saves_;  // is one of the lanes whose stages together are the model
   StageMeters memory_;
   Replica replica_;
   StepPieces steps_;
@@ -132,8 +130,7 @@ void RankLoop::load_given(int64_t steps_done) {
 void RankLoop::describe() {
   const std::vector<int64_t>& weights = replica_.weights_of_stages();
   const int64_t parameters = std::accumulate(weights.begin(), weights.end(), int64_t{0});
-  const std::vector<int64_t> starts =
-      work_.pipeline ? work_.pipeline->options.starts : std::vector<int64_t>{0};
+  const std::vector<int64_t> starts = work_.starts();
   for (size_t stage = 0; stage < weights.size(); ++stage) {
     StageReport& report = run_.report.stages.emplace_back();
     report.parameters = weights[stage];
@@ -176,7 +173,7 @@ void RankLoop::step() {
   if (probe.spans != nullptr) {
     loaded = [&](int64_t micro_batch, Clock::time_point from) {
       probe.spans->push_back({comm_.rank(),
-                              {Op::load, loads_for_, static_cast<int>(micro_batch)},
+                              {Op::load, memory_.first_stage(), static_cast<int>(micro_batch)},
                               seconds_between(probe.spans_from, from),
                               seconds_since(probe.spans_from)});
     };

@@ -9,8 +9,7 @@ StageMeters::StageMeters(const Workload& work, int rank) : meters_(1), most_(1, 
   const Schedule& schedule = work.pipeline->options.schedule;
   meters_ = std::vector<MemoryMeter>(static_cast<size_t>(schedule.num_stages()));
   most_.resize(meters_.size(), 0);
-  const int lane = work.mesh().coordinate(rank).pipeline;
-  while (schedule.lane_of(static_cast<int>(first_)) != lane) ++first_;
+  first_ = first_stage_of_lane(schedule, work.mesh().coordinate(rank).pipeline);
 }
 
 ReplicaOptions StageMeters::options(const Workload& work) const {

@@ -18,7 +18,9 @@ class StageMeters {
 
   /// The replica's own, with these meters; they outlive it.
   ReplicaOptions options(const Workload& work) const;
-  const MemoryMeter* of_inputs() const { return &meters_[first_]; }
+  /// Of this rank's stages.
+  int first_stage() const { return first_; }
+  const MemoryMeter* of_inputs() const { return &meters_[static_cast<size_t>(first_)]; }
 
   void begin_step();
   void end_step();
@@ -29,7 +31,7 @@ class StageMeters {
  private:
   std::vector<MemoryMeter> meters_;  // by stage; those of other lanes stay at 0
   std::vector<int64_t> most_;
-  size_t first_ = 0;  // stage of this rank
+  int first_ = 0;
 };
 
 }  // namespace troika::internal

@@ -174,7 +174,7 @@ std::vector<LayerCost> costs_of(const ModelProfile& profile, int moments) {
 RunPlan plan_stages(const Workload& work) {
   const ModelProfile& profile = *work.profile;
   const int64_t micro_batches = work.recipe.parallel.micro_batches;
-  const std::vector<int64_t> starts = work.pipeline ? work.pipeline->options.starts : std::vector<int64_t>{0};
+  const std::vector<int64_t> starts = work.starts();
   const Schedule schedule =
       work.pipeline ? work.pipeline->options.schedule
                     : make_schedule("1f1b", {.lanes = 1, .micro_batches = static_cast<int>(micro_batches)});
@@ -195,10 +195,9 @@ RunPlan plan_stages(const Workload& work) {
     double bytes =
         sums.weight_bytes * copies + most_held_bytes(schedule, stage, sums.cost) + sums.working_bytes;
     // A rank has the micro-batches of a whole step; they count for its first stage.
-    const auto same_lane = [&](int other) { return schedule.lane_of(other) == schedule.lane_of(stage); };
-    bool is_first_of_lane = true;
-    for (int other = 0; other < stage; ++other) is_first_of_lane = is_first_of_lane && !same_lane(other);
-    if (is_first_of_lane) bytes += static_cast<double>(micro_batches * profile.input_bytes);
+    if (first_stage_of_lane(schedule, schedule.lane_of(stage)) == stage) {
+      bytes += static_cast<double>(micro_batches * profile.input_bytes);
+    }
     plan.stages.push_back(
         {layers, sums.parameters, sums.cost.forward_s + *sums.cost.backward_s, std::llround(bytes)});
   }

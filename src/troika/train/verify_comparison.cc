@@ -20,9 +20,30 @@ double factor_of(const at::Tensor& x, const at::Tensor& y) {
 
 double largest(const at::Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
 
-void Comparison::loss(int64_t step, double x, double y) {
+bool close(const at::Tensor& x, const at::Tensor& y, double tolerance) {
+  return largest(x.to(at::kDouble) - y.to(at::kDouble)) <= tolerance * std::max(largest(x), largest(y));
+}
+
+double cause_tolerance(at::ScalarType precision) { return precision == at::kDouble ? 1e-8 : 1e-4; }
+
+void Comparison::initial_weights(const StepRecord& record, const std::vector<at::Tensor>& expected) {
+  for (const auto& weights : record.weights_before) {
+    tensors(0, "weights", weights, expected);
+    if (!found()) continue;
+    first_->likely_cause = "initial_weights";
+    return;
+  }
+}
+
+void Comparison::step(const StepRecord& record, const ExpectedStep& expected) {
   ++result_.losses;
-  number(step, "loss", x, y);
+  number(record.step, "loss", record.loss, expected.loss);
+  tensors(record.step, "gradients", record.gradients, expected.gradients);
+  number(record.step, "grad_norm", record.grad_norm, expected.grad_norm);
+  for (const auto& weights : record.weights_after) {
+    tensors(record.step, "weights", weights, expected.weights, expected.allowed);
+  }
+  for (const auto& buffers : record.buffers) tensors(record.step, "buffers", buffers, expected.buffers);
 }
 
 void Comparison::number(int64_t step, const std::string& what, double x, double y) {

@@ -11,8 +11,8 @@ namespace troika {
 void run_window_engine(const VerifyWork& work, at::ScalarType dtype,
                        const std::function<void(const StepRecord&)>& on_step);
 
-/// `equal` within the tolerance of `precision`, `bitwise` in the work's own, both about the delayed
-/// reference.
-VerifyResult verify_delayed(const VerifyWork& work, at::ScalarType precision, const Engine& engine);
+/// The first difference from the delayed reference; counts, and judges by the tolerance of, `result`.
+std::optional<Difference> compare_with_delayed(const VerifyWork& work, at::ScalarType dtype,
+                                               const Engine& engine, VerifyResult& result);
 
 }  // namespace troika

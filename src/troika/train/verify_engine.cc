@@ -1,8 +1,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 #include "troika/base/error.h"
 #include "troika/comm/rank_group.h"
@@ -11,18 +9,6 @@
 #include "troika/train/verify_pieces.h"
 
 namespace troika {
-namespace {
-
-// Rank 0 compares while the others wait for its next step, so this is longer than in training.
-constexpr double kDeadlineSeconds = 600;
-
-std::vector<at::Tensor> copies(const std::vector<NamedTensor>& tensors) {
-  std::vector<at::Tensor> out;
-  for (const NamedTensor& named : tensors) out.push_back(named.tensor.detach().clone());
-  return out;
-}
-
-}  // namespace
 
 std::vector<Batch> pieces_of_rank(const VerifyWork& work, int64_t step, int rank, at::ScalarType dtype) {
   std::vector<Batch> pieces;
@@ -36,42 +22,23 @@ std::vector<Batch> pieces_of_rank(const VerifyWork& work, int64_t step, int rank
   return pieces;
 }
 
+std::vector<std::vector<Batch>> pieces_of_ranks(const VerifyWork& work, int64_t step, at::ScalarType dtype) {
+  std::vector<std::vector<Batch>> pieces;
+  for (int rank = 0; rank < work.ranks; ++rank) pieces.push_back(pieces_of_rank(work, step, rank, dtype));
+  return pieces;
+}
+
+std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<at::Tensor> out;
+  for (const NamedTensor& named : tensors) out.push_back(named.tensor.detach().clone());
+  return out;
+}
+
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   std::vector<at::Tensor> out;
   for (const NamedTensor& n : named) out.push_back(n.tensor);
   return out;
 }
-
-namespace {
-
-/// Tensors by data rank and name, put together from the lanes, which have different ones. Thread-safe.
-class FromLanes {
- public:
-  explicit FromLanes(size_t data_ranks) : ranks_(data_ranks) {}
-
-  void put(size_t rank, const std::vector<NamedTensor>& named, const std::vector<at::Tensor>& values) {
-    const std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < named.size(); ++i) ranks_[rank][named[i].name] = values[i];
-  }
-
-  std::vector<at::Tensor> of_rank(size_t rank, const std::vector<NamedTensor>& order) const {
-    std::vector<at::Tensor> out;
-    for (const NamedTensor& named : order) out.push_back(ranks_[rank].at(named.name));
-    return out;
-  }
-
-  std::vector<std::vector<at::Tensor>> all(const std::vector<NamedTensor>& order) const {
-    std::vector<std::vector<at::Tensor>> out;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) out.push_back(of_rank(rank, order));
-    return out;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::map<std::string, at::Tensor>> ranks_;
-};
-
-}  // namespace
 
 void run_engine(const VerifyWork& work, at::ScalarType dtype,
                 const std::function<void(const StepRecord&)>& on_step) {
@@ -84,7 +51,7 @@ void run_engine(const VerifyWork& work, at::ScalarType dtype,
   FromLanes weights_before(ranks), weights_after(ranks), buffers_before(ranks), buffers(ranks),
       gradients(ranks);
   GroupOptions group;
-  group.deadline_seconds = kDeadlineSeconds;
+  group.deadline_seconds = kVerifyDeadlineSeconds;
   run_thread_ranks(options.mesh.ranks(), group, [&](Communicator& communicator) {
     at::set_num_threads(work.threads_per_rank);
     const int data_rank = options.mesh.coordinate(communicator.rank()).data;
@@ -94,13 +61,13 @@ void run_engine(const VerifyWork& work, at::ScalarType dtype,
     StepProbe probe;
     probe.mean_gradients = &mean;
     for (int64_t step = 0; step < work.steps; ++step) {
-      weights_before.put(rank, replica.parameters(), copies(replica.parameters()));
-      buffers_before.put(rank, replica.others(), copies(replica.others()));
+      weights_before.put(rank, replica.parameters(), copies_of(replica.parameters()));
+      buffers_before.put(rank, replica.others(), copies_of(replica.others()));
       if (work.learning_rate) replica.set_learning_rate(work.learning_rate(step));
       communicator.barrier();  // no update before every rank has copied
       const StepResult result = replica.step(pieces_of_rank(work, step, data_rank, dtype), work.loss, probe);
-      weights_after.put(rank, replica.parameters(), copies(replica.parameters()));
-      buffers.put(rank, replica.others(), copies(replica.others()));
+      weights_after.put(rank, replica.parameters(), copies_of(replica.parameters()));
+      buffers.put(rank, replica.others(), copies_of(replica.others()));
       gradients.put(rank, replica.parameters(), mean);
       communicator.barrier();  // every rank's part of the record is there
       if (communicator.rank() == 0) {

@@ -5,16 +5,11 @@
 
 #include "troika/schedule/partition.h"
 #include "troika/train/verify_cause.h"
+#include "troika/train/verify_comparison.h"
 #include "troika/train/verify_plain.h"
 
 namespace troika {
 namespace {
-
-bool close(const at::Tensor& x, const at::Tensor& y, double tolerance) {
-  const auto largest = [](const at::Tensor& t) { return t.abs().max().item<double>(); };
-  if (x.numel() == 0) return true;
-  return largest(x.to(at::kDouble) - y.to(at::kDouble)) <= tolerance * std::max(largest(x), largest(y));
-}
 
 /// Looks at one value: the loss, or the gradient of a parameter.
 class CauseFinder {

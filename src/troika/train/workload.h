@@ -44,6 +44,10 @@ struct Workload {
   int ranks() const { return static_cast<int>(*recipe.parallel.ranks); }
   const Mesh& mesh() const { return *recipe.parallel.mesh; }
   bool is_asynchronous() const { return pipeline && pipeline->options.window; }
+  /// The first layer of each stage.
+  std::vector<int64_t> starts() const {
+    return pipeline ? pipeline->options.starts : std::vector<int64_t>{0};
+  }
   std::string schedule() const { return pipeline ? pipeline->schedule : "none"; }
   int64_t steps_per_epoch() const { return (train_samples + recipe.train.batch - 1) / recipe.train.batch; }
   int64_t total_steps() const {

@@ -1,4 +1,3 @@
-#include "troika/base/split.h"
 #include "troika/schedule/liveness.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/passes/after_sends.h"
@@ -10,16 +9,11 @@ namespace {
 class Remaining {
  public:
   explicit Remaining(const Schedule& schedule)
-      : updates_(schedule.num_updates), update_of_(static_cast<size_t>(schedule.num_micro_batches)) {
-    std::vector<int> sizes;
-    for (int update = 0; update < updates_; ++update) {
-      const Range group = share({0, schedule.num_micro_batches}, updates_, update);
-      for (int64_t each = group.begin; each < group.end; ++each)
-        update_of_[static_cast<size_t>(each)] = update;
-      sizes.push_back(static_cast<int>(group.size()));
-    }
+      : updates_(schedule.num_updates),
+        update_of_(updates_of_micro_batches(schedule)),
+        left_(static_cast<size_t>(schedule.num_stages()) * static_cast<size_t>(schedule.num_updates)) {
     for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-      left_.insert(left_.end(), sizes.begin(), sizes.end());
+      for (const int update : update_of_) ++left_[at(stage, update)];
     }
   }
 
