@@ -14,11 +14,8 @@ using bench::Case;
 using bench::Way;
 using bench::Ways;
 
-struct Options {
-  int ranks = 2, rounds = 9;
-  double seconds = 20;
-  bool json = false, list = false;
-  std::string filter, serve;
+struct Options : bench::WayOptions {
+  int ranks = 2;
 };
 
 nlohmann::json run_case(const Case& c, const Options& options) {
@@ -94,17 +91,7 @@ int main(int count, char** arguments) {
   app.add_option("--ranks", options.ranks, "thread ranks, and threads of the plain loop")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "for each model")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "alternating blocks of each kind")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--filter", options.filter, "only models whose name has this in it");
-  app.add_flag("--list", options.list, "print the models and the ways, and do nothing");
-  app.add_option("--serve", options.serve,
-                 "time this way of the model --filter, on orders from standard input");
-  app.add_flag("--json", options.json, "one JSON object on standard output");
+  add_options(app, options, "models");
   CLI11_PARSE(app, count, arguments);
   try {
     return run(options);

@@ -20,15 +20,13 @@ using bench::Way;
 
 constexpr double kMostOverhead = 1.02;
 
-struct Options {
+struct Options : bench::WayOptions {
+  Options() { seconds = 60; }
   std::string part = "all";
   std::vector<int> overhead_lanes = {2, 4, 8};
   double pass_ms = 5;
   int steps = 5;
-  int lanes = 2, rounds = 9;
-  double seconds = 60;
-  bool json = false, list = false;
-  std::string filter, serve;
+  int lanes = 2;
 };
 
 /// What is wrong with it, or "".
@@ -162,7 +160,6 @@ int main(int count, char** arguments) {
   app.add_option("--part", options.part, "what to time")
       ->check(CLI::IsMember({"all", "overhead", "rates"}))
       ->capture_default_str();
-  app.add_option("--filter", options.filter, "only schedules or models whose name has this in it");
   app.add_option("--overhead-lanes", options.overhead_lanes, "lanes of stages that sleep")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
@@ -175,16 +172,7 @@ int main(int count, char** arguments) {
   app.add_option("--lanes", options.lanes, "lanes of a model, and threads of one rank")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "for each model")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "alternating blocks of each kind")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_flag("--list", options.list, "print the models and the ways, and do nothing");
-  app.add_option("--serve", options.serve,
-                 "time this way of the model --filter, on orders from standard input");
-  app.add_flag("--json", options.json, "one JSON object on standard output");
+  add_options(app, options, "schedules or models");
   CLI11_PARSE(app, count, arguments);
   try {
     return run(options);

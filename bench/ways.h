@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,29 @@ struct Way {
   std::function<double(int steps)> block = {};  // seconds for a step, the mean over a block of `steps`
   std::vector<double> seconds = {};             // of the blocks that were timed
 };
+
+/// What a benchmark of ways is asked for.
+struct WayOptions {
+  int rounds = 9;
+  double seconds = 20;
+  bool json = false, list = false;
+  std::string filter, serve;
+};
+
+/// `what` are what the filter chooses from.
+inline void add_options(CLI::App& app, WayOptions& options, const std::string& what) {
+  app.add_option("--seconds", options.seconds, "for each model")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--rounds", options.rounds, "alternating blocks of each kind")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--filter", options.filter, "only " + what + " whose name has this in it");
+  app.add_flag("--list", options.list, "print the models and the ways, and do nothing");
+  app.add_option("--serve", options.serve,
+                 "time this way of the model --filter, on orders from standard input");
+  app.add_flag("--json", options.json, "one JSON object on standard output");
+}
 
 inline void measure(std::vector<Way>& ways, double seconds, int rounds) {
   std::vector<int> steps;

@@ -124,35 +124,29 @@ TEST(Recompute, IsBitForBitTheSame) {
 }
 
 /// A plain program, without a Model.
+Tensors run_alone(bool again, const std::function<void(const Tensors& in, const Tensors& out)>& backward) {
+  torch::manual_seed(2);
+  BlockImpl block;
+  const Tensors in = block_inputs(true);
+  const auto forward = [&](const Tensors& inputs) { return block.forward(inputs); };
+  const Tensors out = again ? recompute("block", block, forward, in) : forward(in);
+  backward(in, out);
+  Tensors leaves{in[0], in[1]};
+  for (const torch::Tensor& p : block.parameters()) leaves.push_back(p);
+  return numbers_of(out, leaves, block.buffers());
+}
+
 TEST(Recompute, IsForAnyProgram) {
-  const auto run = [](bool again) {
-    torch::manual_seed(2);
-    BlockImpl block;
-    const Tensors in = block_inputs(true);
-    const auto forward = [&](const Tensors& inputs) { return block.forward(inputs); };
-    const Tensors out = again ? recompute("block", block, forward, in) : forward(in);
-    (out[0].sum() + out[3].sum()).backward();
-    Tensors leaves{in[0], in[1]};
-    for (const torch::Tensor& p : block.parameters()) leaves.push_back(p);
-    return numbers_of(out, leaves, block.buffers());
-  };
-  EXPECT_TRUE(bitwise_equal(run(true), run(false)));
+  const auto backward = [](const Tensors&, const Tensors& out) { (out[0].sum() + out[3].sum()).backward(); };
+  EXPECT_TRUE(bitwise_equal(run_alone(true, backward), run_alone(false, backward)));
 }
 
 TEST(Recompute, KeepsGradientsOfGradients) {
-  const auto run = [](bool again) {
-    torch::manual_seed(2);
-    BlockImpl block;
-    const Tensors in = block_inputs(true);
-    const auto forward = [&](const Tensors& inputs) { return block.forward(inputs); };
-    const Tensors out = again ? recompute("block", block, forward, in) : forward(in);
+  const auto backward = [](const Tensors& in, const Tensors& out) {
     const Tensors first = torch::autograd::grad({out[0].sum()}, {in[0]}, {}, true, true);
     (first[0].square().sum() + out[3].sum()).backward();
-    Tensors leaves{in[0], in[1]};
-    for (const torch::Tensor& p : block.parameters()) leaves.push_back(p);
-    return numbers_of(out, leaves, {});
   };
-  EXPECT_TRUE(bitwise_equal(run(true), run(false)));
+  EXPECT_TRUE(bitwise_equal(run_alone(true, backward), run_alone(false, backward)));
 }
 
 struct ForkImpl : torch::nn::Module {

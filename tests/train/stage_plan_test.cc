@@ -5,41 +5,21 @@
 #include <gtest/gtest.h>
 
 #include "support/error_of.h"
-#include "support/temporary_folder.h"
-#include "train/support/flock_recipe.h"
+#include "train/support/pipeline_run.h"
 #include "troika/comm/rank_group.h"
 #include "troika/train/stage_meters.h"
-#include "troika/train/trainer.h"
 #include "troika/train/workload.h"
 
 namespace troika {
 namespace {
 
-class StagePlanTest : public testing::Test {
+class StagePlanTest : public MeshRun {
  protected:
-  StagePlanTest() {
-    write_flock(folder_ / "data", 1200);
-    recipe_ = flock_recipe(folder_ / "data");
+  StagePlanTest() : MeshRun(1200) {
     recipe_.model.layers = 6;
     recipe_.model.width = 64;
     recipe_.train.batch = 512;
-    recipe_.train.epochs.reset();
     recipe_.train.steps = 4;
-    recipe_.parallel.micro_batches = 4;
-  }
-
-  Recipe on(int data, int lanes, const std::string& schedule = "") const {
-    Recipe recipe = recipe_;
-    recipe.parallel.ranks = data * lanes;
-    recipe.parallel.mesh = Mesh{data, lanes, 1};
-    if (!schedule.empty()) recipe.parallel.schedule = schedule;
-    return recipe;
-  }
-
-  TrainReport run(const Recipe& recipe, const std::string& name, TrainOptions options = {}) const {
-    options.run_dir = folder_ / name;
-    options.quiet = true;
-    return train(recipe, options);
   }
 
   RunPlan plan_of(const Recipe& recipe) const {
@@ -49,9 +29,6 @@ class StagePlanTest : public testing::Test {
     }
     return plan_stages(work);
   }
-
-  TemporaryFolder folder_;
-  Recipe recipe_;
 };
 
 TEST_F(StagePlanTest, MemoryIsMeasuredAndWasPredicted) {

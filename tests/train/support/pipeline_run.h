@@ -1,4 +1,4 @@
-// Training runs on meshes with a pipeline, for tests.
+// Training runs on meshes, for tests.
 #pragma once
 
 #include <ATen/ops/equal.h>
@@ -13,16 +13,12 @@
 
 namespace troika {
 
-class PipelineRun : public testing::Test {
+class MeshRun : public testing::Test {
  protected:
-  PipelineRun() {
-    write_flock(folder_ / "data", 600);
+  explicit MeshRun(int64_t rows) {
+    write_flock(folder_ / "data", rows);
     recipe_ = flock_recipe(folder_ / "data");
-    recipe_.model.layers = 5;
-    recipe_.model.dropout = 0.2;
     recipe_.train.epochs.reset();
-    recipe_.train.steps = 7;
-    recipe_.train.checkpoint_every = 3;
     recipe_.parallel.micro_batches = 4;
   }
 
@@ -58,6 +54,16 @@ class PipelineRun : public testing::Test {
 
   TemporaryFolder folder_;
   Recipe recipe_;
+};
+
+class PipelineRun : public MeshRun {
+ protected:
+  PipelineRun() : MeshRun(600) {
+    recipe_.model.layers = 5;
+    recipe_.model.dropout = 0.2;
+    recipe_.train.steps = 7;
+    recipe_.train.checkpoint_every = 3;
+  }
 };
 
 }  // namespace troika
