@@ -13,6 +13,8 @@
 
 #include <memory>
 
+#include "troika/base/error.h"
+
 namespace troika {
 namespace {
 
@@ -32,7 +34,7 @@ class SelfAttentionImpl : public torch::nn::Module {
     torch::nn::init::zeros_(out_->bias);
   }
 
-  /// Every token asks every token.
+  /// Every token asks every token, or those up to itself.
   at::Tensor forward(const at::Tensor& x) {
     const auto parts = at::linear(x, in_weight_, in_bias_).split(options_.width, 2);
     return attend(parts[0], parts[1], parts[2]);
@@ -54,7 +56,7 @@ class SelfAttentionImpl : public torch::nn::Module {
     const int64_t heads = options_.heads;
     const at::Tensor seen =
         at::scaled_dot_product_attention(by_head(query, heads), by_head(key, heads), by_head(value, heads),
-                                         {}, is_training() ? options_.dropout : 0);
+                                         {}, is_training() ? options_.dropout : 0, options_.causal);
     return out_->forward(seen.transpose(1, 2).reshape({query.size(0), query.size(1), options_.width}));
   }
 
@@ -100,6 +102,7 @@ class EncoderLayerImpl : public torch::nn::Module {
 }  // namespace
 
 Layer encoder_layer(std::string name, const EncoderLayerOptions& options) {
+  TROIKA_ASSERT(!options.causal || !options.token, "a causal block computes every token");
   return layer<EncoderLayerImpl>(std::move(name), options);
 }
 

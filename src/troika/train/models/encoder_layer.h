@@ -20,6 +20,8 @@ struct EncoderLayerOptions {
   /// If only this token of the result is read (-1: the last), only it is computed, which spares most of the
   /// block.
   std::optional<int64_t> token;
+  /// A token asks only itself and those before it. Not together with `token`.
+  bool causal = false;
 };
 
 /// [n, tokens, width] to the same shape, or to [n, width] with `token`.
