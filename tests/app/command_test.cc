@@ -114,5 +114,25 @@ TEST(Command, PackLikeNeedsADatasetAndItsOwnOutput) {
   EXPECT_TRUE(contains(empty.err, "--like")) << empty.err;
 }
 
+TEST(Command, PackTakesFilesAsTextAndNamesOptionsOfTables) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "in.txt") << "no header, \"no quotes\n";
+  const CommandResult pack = run_troika({"pack", "--text", "in.txt", "-o", "text", "--json"}, folder.path());
+  ASSERT_EQ(pack.status, 0) << pack.err;
+  EXPECT_EQ(nlohmann::json::parse(pack.out)["rows"], 22);
+  EXPECT_TRUE(contains(run_troika({"data", "info", "text"}, folder.path()).out, "256 categories"));
+  EXPECT_TRUE(contains(run_troika({"data", "check", "text"}, folder.path()).out, "good; 22 rows"));
+  EXPECT_EQ(run_troika({"data", "head", "text", "--csv", "--rows", "2"}, folder.path()).out, "byte\nn\no\n");
+  for (const std::vector<std::string>& option :
+       std::vector<std::vector<std::string>>{{"--sniff"}, {"--like", "text"}, {"--threads", "2"}}) {
+    std::vector<std::string> words{"pack", "--text", "in.txt", "-o", "new"};
+    words.insert(words.end(), option.begin(), option.end());
+    const CommandResult refused = run_troika(words, folder.path());
+    EXPECT_EQ(refused.status, 2) << option[0];
+    EXPECT_TRUE(contains(refused.err, option[0] + " is for tables")) << refused.err;
+  }
+  EXPECT_EQ(run_troika({"pack", "--text", "in.txt", "-o", "text"}, folder.path()).status, 2);
+}
+
 }  // namespace
 }  // namespace troika

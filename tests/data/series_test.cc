@@ -12,8 +12,6 @@
 namespace troika {
 namespace {
 
-#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 std::vector<Range> stretches(const SeriesMap& map) {
   std::vector<Range> rows;
   for (const Segment& segment : map.segments) rows.push_back(segment.rows);

@@ -12,8 +12,6 @@
 namespace troika {
 namespace {
 
-#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 constexpr int64_t kSecondsPerDay = 86'400;
 
 SplitOptions train_only() { return {.validation = 0, .test = 0}; }

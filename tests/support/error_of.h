@@ -19,3 +19,5 @@ std::string error_of(const Work& work) {
 }
 
 }  // namespace troika
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)

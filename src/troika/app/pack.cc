@@ -1,4 +1,4 @@
-// troika pack: CSV files to a dataset.
+// troika pack: CSV files, or any files as text, to a dataset.
 #include <nlohmann/json.hpp>
 
 #include "troika/app/column_summary.h"
@@ -13,6 +13,7 @@
 #include "troika/base/text.h"
 #include "troika/data/manifest.h"
 #include "troika/data/pack.h"
+#include "troika/data/pack_text.h"
 
 namespace troika {
 namespace {
@@ -23,6 +24,7 @@ struct PackRequest {
   std::vector<std::string> files;
   std::string output;
   std::string like;
+  bool text = false;
   bool overwrite = false;
   int threads = 0;
   bool json = false;
@@ -186,29 +188,26 @@ void print_beginning(const Sniff& sniff, const PackRequest& request) {
   }
 }
 
-void run_pack(const PackRequest& request) {
-  PackOptions options;
-  if (!request.like.empty()) options.like = open_dataset(request.like);
-  const Sniff sniff = sniff_csv(request.files.front());
-  if (request.sniff) {
-    if (request.json)
-      print_json(sniff_json(sniff));
-    else
-      fmt::print("{}", sniff_table(sniff, request.files.front()));
-    return;
+PackOptions options_of(const PackRequest& request) {
+  if (request.output.empty()) {
+    fail_usage("--output is missing: where shall the dataset be?{}",
+               request.text ? "" : " (--sniff needs none)");
   }
-  if (request.output.empty())
-    fail_usage("--output is missing: where shall the dataset be? (--sniff needs none)");
-  if (!request.quiet) print_beginning(sniff, request);
+  PackOptions options;
   options.files.assign(request.files.begin(), request.files.end());
   options.output = request.output;
   options.overwrite = request.overwrite;
   options.threads = std::min(kMostThreads, request.threads > 0 ? request.threads : usable_cores());
+  return options;
+}
+
+template <typename Work>
+void pack_and_report(const PackRequest& request, const Work& work) {
   const InterruptGuard guard;
   PackReport report;
   {
     Progress progress(request.quiet);
-    report = pack(options, sniff, [&](const PackProgress& at) {
+    report = work([&](const PackProgress& at) {
       if (!progress.due()) return;
       progress.update(
           fmt::format("packing{}: {} rows, {:.0f} MB/s", at.pass > 1 ? ", once more with wider types" : "",
@@ -220,18 +219,51 @@ void run_pack(const PackRequest& request) {
   if (request.json) print_json(report_json(report, request.like));
 }
 
+void run_pack_text(const PackRequest& request) {
+  const auto refuse_if = [](bool given, const char* option) {
+    if (given)
+      fail_usage("{} is for tables, and --text packs bytes as they are; leave one of them out", option);
+  };
+  refuse_if(request.sniff, "--sniff");
+  refuse_if(!request.like.empty(), "--like");
+  refuse_if(request.threads > 0, "--threads");
+  const PackOptions options = options_of(request);
+  pack_and_report(request, [&](const auto& progress) { return pack_text(options, progress); });
+}
+
+void run_pack(const PackRequest& request) {
+  if (request.text) return run_pack_text(request);
+  std::optional<Dataset> like;
+  if (!request.like.empty()) like = open_dataset(request.like);
+  const Sniff sniff = sniff_csv(request.files.front());
+  if (request.sniff) {
+    if (request.json)
+      print_json(sniff_json(sniff));
+    else
+      fmt::print("{}", sniff_table(sniff, request.files.front()));
+    return;
+  }
+  PackOptions options = options_of(request);
+  options.like = std::move(like);
+  if (!request.quiet) print_beginning(sniff, request);
+  pack_and_report(request, [&](const auto& progress) { return pack(options, sniff, progress); });
+}
+
 }  // namespace
 
 void add_pack(CLI::App& app) {
-  auto* const command = app.add_subcommand("pack", "Turn CSV files into a dataset that training reads fast");
+  auto* const command =
+      app.add_subcommand("pack", "Turn CSV files, or text, into a dataset that training reads fast");
   const auto request = std::make_shared<PackRequest>();
   command
-      ->add_option("files", request->files,
-                   "CSV files with a header: plain, .gz, .zst or .zip; all of one kind")
+      ->add_option(
+          "files", request->files,
+          "CSV files with a header: plain, .gz, .zst or .zip; all of one kind. With --text any files")
       ->required()
       ->type_name("FILE");
   command->add_option("-o,--output", request->output, "The dataset: a folder that doesn't exist yet")
       ->type_name("DATASET");
+  command->add_flag("--text", request->text, "Take the files as text: a row is a byte, a file a series");
   command->add_flag("--overwrite", request->overwrite, "Replace the dataset that is there");
   command
       ->add_option("--like", request->like,
@@ -247,7 +279,8 @@ void add_pack(CLI::App& app) {
   command->add_flag("--quiet", request->quiet, "No progress and no summary");
   command->footer(
       "Example: troika pack flights.csv.zip -o flights\n"
-      "         troika pack new.csv -o new --like flights");
+      "         troika pack new.csv -o new --like flights\n"
+      "         troika pack --text README.md -o readme");
   command->callback([request] { run_pack(*request); });
 }
 

@@ -27,11 +27,12 @@ bool starts_with(std::string_view head, std::string_view magic) {
   return head.substr(0, magic.size()) == magic;
 }
 
-Packing packing_of(std::string_view head, const Path& path) {
+Packing packing_of(std::string_view head, const Path& path, FileContent content) {
   const auto refuse = [&](const char* what, const char* way_out) {
     fail("{} is {}, expected CSV text; {}", path.string(), what, way_out);
   };
   if (starts_with(head, "\x1F\x8B") || starts_with(head, "\x28\xB5\x2F\xFD")) return Packing::stream;
+  if (content == FileContent::any) return Packing::none;
   if (starts_with(head, "PK\x03\x04")) return Packing::zip;
   if (starts_with(head, "PK\x05\x06")) fail("{} is a zip with nothing in it", path.string());
   if (starts_with(head, "\xFF\xFE") || starts_with(head, "\xFE\xFF")) {
@@ -129,7 +130,7 @@ std::string choose_member(const Path& path) {
 
 }  // namespace
 
-CsvInput::CsvInput(const Path& path) : path_(path), file_(open_to_read(path)) {
+CsvInput::CsvInput(const Path& path, FileContent content) : path_(path), file_(open_to_read(path)) {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) fail("can't look at {}: {}", path.string(), system_message(errno));
   if (!S_ISREG(status.st_mode)) {
@@ -139,7 +140,7 @@ CsvInput::CsvInput(const Path& path) : path_(path), file_(open_to_read(path)) {
   file_bytes_ = static_cast<uint64_t>(status.st_size);
   std::string head(std::min<uint64_t>(file_bytes_, 512), '\0');
   read_exactly(file_, std::as_writable_bytes(std::span(head)), 0, path);
-  packing_ = packing_of(head, path);
+  packing_ = packing_of(head, path, content);
   if (packing_ == Packing::none) return;
   const std::string member = packing_ == Packing::zip ? choose_member<Archive>(path) : "";
   archive_ = std::make_unique<Archive>(path, packing_);

@@ -1,5 +1,5 @@
-// The bytes of a CSV file, whatever it is packed in: plain, gzip or zstd (by their first bytes, not the
-// name), or the only CSV in a zip. Streams; never holds more than a buffer. Belongs to one thread.
+// The bytes of a file, mostly of a CSV, whatever it is packed in: plain, gzip or zstd (by their first bytes,
+// not the name), or the only CSV in a zip. Streams; never holds more than a buffer. Belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,14 @@
 namespace troika {
 
 enum class Packing { none, stream, zip };
+/// What the file is taken for: CSV, or bytes of any kind, of which only gzip and zstd are unpacked.
+enum class FileContent { csv, any };
 
 class CsvInput {
  public:
   /// Throws Error if the file is missing, is no regular file, is of a kind that holds no CSV, or is a zip
   /// with no CSV or with several.
-  explicit CsvInput(const Path& path);
+  explicit CsvInput(const Path& path, FileContent content = FileContent::csv);
   CsvInput(CsvInput&&) noexcept;
   ~CsvInput();
 

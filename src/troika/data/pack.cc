@@ -5,7 +5,7 @@
 #include "troika/base/clock.h"
 #include "troika/base/error.h"
 #include "troika/base/text.h"
-#include "troika/data/manifest.h"
+#include "troika/data/pack_folder.h"
 #include "troika/data/pack_like.h"
 #include "troika/data/pack_pass.h"
 
@@ -14,18 +14,6 @@ namespace {
 
 // Two at most: the first pass sees every cell, so the second one knows.
 constexpr int kMostPasses = 3;
-
-void require_replaceable(const PackOptions& options) {
-  std::error_code error;
-  if (!options.overwrite || !std::filesystem::exists(options.output, error)) return;
-  const bool folder = std::filesystem::is_directory(options.output, error);
-  if (folder && (std::filesystem::is_empty(options.output, error) ||
-                 std::filesystem::exists(options.output / kManifestName, error))) {
-    return;
-  }
-  fail_usage("{} is no dataset, so --overwrite won't remove it; choose another name",
-             options.output.string());
-}
 
 void clear_folder(const Path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove(entry.path());
@@ -110,9 +98,7 @@ Dataset finished_dataset(const PackOptions& options, const Sniff& sniff, const L
   else
     add_found_columns(sniff, pass, dataset);
   dataset.shards = std::move(pass.shards);
-  for (const Path& file : options.files) {
-    dataset.source_path += (dataset.source_path.empty() ? "" : ", ") + file.string();
-  }
+  dataset.source_path = joined_paths(options.files);
   dataset.source_bytes = pass.text_bytes;
   dataset.source_fingerprint = pass.fingerprint;
   return dataset;
@@ -181,14 +167,6 @@ void note_differences(const LikeColumns& like, const PackPass& pass, PackReport&
     const ColumnResult& result = pass.columns[static_cast<size_t>(source)];
     if (result.unseen > 0) report.unseen.push_back({name, result.unseen, result.first_unseen});
   }
-}
-
-void seal(const Dataset& dataset, FolderInProgress& folder, PackReport& report) {
-  const std::string manifest = manifest_json(dataset);
-  write_whole(folder.path() / kManifestName, manifest);
-  report.dataset = parse_manifest(manifest, folder.path() / kManifestName);
-  report.dataset.folder = dataset.folder;
-  folder.commit();
 }
 
 }  // namespace
