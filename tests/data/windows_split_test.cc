@@ -182,6 +182,52 @@ TEST(WindowsByTime, CutAsRowsAreAndSayWhatFellOut) {
   EXPECT_TRUE(split.train.contains(24 * 100));
 }
 
+TEST(WindowsInOrder, CutEachSeriesAtItsOwnRows) {
+  const TemporaryFolder folder;
+  std::vector<SeriesRow> rows;
+  add_series(rows, 0, 30, 0);
+  add_series(rows, 0, 70, 60);  // after a gap
+  add_series(rows, 1, 20, 0);
+  const Dataset dataset = make_series(folder.path(), rows);
+  const Split split =
+      split_windows(dataset, {"y"}, split_by(SplitOptions::By::order, 0.1, 0.2), windows_of(3, 1));
+  std::vector<int64_t> train, validation, test;
+  const auto add = [](std::vector<int64_t>& part, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row + 4 <= end; ++row) part.push_back(row);
+  };
+  add(train, 0, 30);
+  add(train, 30, 70);
+  add(train, 100, 114);
+  add(validation, 70, 80);
+  add(test, 80, 100);
+  add(test, 116, 120);
+  EXPECT_EQ(members_of(split.train), train);
+  EXPECT_EQ(members_of(split.validation), validation);
+  EXPECT_EQ(members_of(split.test), test);
+  expect_no_leak(split, 4);
+  EXPECT_SAYS(split.description,
+              "in order, of each series: train the first 70 % (75 windows), validation the next 10 % (7 "
+              "windows), test the rest (18 windows)");
+  EXPECT_SAYS(split.description, "across a cut");
+}
+
+TEST(WindowsInOrder, NeedNoTimeAndNoSeries) {
+  const TemporaryFolder folder;
+  std::vector<SeriesRow> rows;
+  add_series(rows, 0, 50, 0);
+  const Dataset dataset = make_series(folder.path(), rows);
+  WindowOptions windows = windows_of(4, 1, 4);
+  windows.time = "";
+  windows.series = {};
+  const Split split = split_windows(dataset, {"y"}, split_by(SplitOptions::By::order, 0.2, 0), windows);
+  // Each window begins with the last row of the one before it.
+  EXPECT_EQ(members_of(split.train), (std::vector<int64_t>{0, 4, 8, 12, 16, 20, 24, 28, 32}));
+  EXPECT_EQ(members_of(split.validation), (std::vector<int64_t>{40, 44}));
+  EXPECT_EQ(split.test.count(), 0);
+  EXPECT_SAYS(error_of([&] { split_rows(dataset, {"y"}, split_by(SplitOptions::By::order, 0.2, 0)); }),
+              "is of windows over series");
+}
+
 TEST(WindowsByTime, CountWhatFellOutAtGaps) {
   const TemporaryFolder folder;
   std::vector<SeriesRow> rows;

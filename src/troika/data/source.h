@@ -45,7 +45,9 @@ struct Split {
 
 /// How to cut a dataset into train, validation and test; fractions of the rows with a target.
 struct SplitOptions {
-  enum class By { random, time, series } by = By::random;
+  /// order: of windows only, each series cut in the order of its rows, the later ones for validation and
+  /// test.
+  enum class By { random, time, series, order } by = By::random;
   double validation = 0.1, test = 0.1;
   std::string time_column =
       {};  // for By::time: the parts are whole later days (UTC) if there are enough of them

@@ -184,6 +184,8 @@ Split split_rows(const Dataset& dataset, const std::vector<std::string>& targets
       return splitter.by_time();
     case SplitOptions::By::series:
       return splitter.by_series();
+    case SplitOptions::By::order:
+      fail_usage("a split by order is of windows over series; split rows at random or by time");
   }
   TROIKA_ASSERT(false, "a kind of split that isn't known");
 }

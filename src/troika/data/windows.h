@@ -60,10 +60,10 @@ SeriesMap find_series(const Dataset& dataset, const WindowOptions& options);
 /// Like split_rows, for windows: the parts hold the windows' first rows. No row is in windows of two parts:
 /// by time (of `windows.time`; cuts as for rows) a window belongs to the part that holds all its rows, by
 /// series (`split.series_columns`, some of windows.series; empty: all of them) all windows of a series are in
-/// one part, and at random is refused unless windows don't overlap (stride >= span). Windows with a null
-/// target among the rows to predict are in no part, and are counted in null_targets. The description says how
-/// many windows each part has, and how many fell out and why. Throws Error or UsageError if a part that was
-/// asked for ends up empty.
+/// one part, in order each series is cut at its own rows, and at random is refused unless windows don't
+/// overlap (stride >= span). Windows with a null target among the rows to predict are in no part, and are
+/// counted in null_targets. The description says how many windows each part has, and how many fell out and
+/// why. Throws Error or UsageError if a part that was asked for ends up empty.
 Split split_windows(const Dataset& dataset, const std::vector<std::string>& targets,
                     const SplitOptions& split, const WindowOptions& windows);
 

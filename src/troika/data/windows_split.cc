@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,7 +16,8 @@
 namespace troika {
 namespace {
 
-// What there is in a segment before each cut: the number of its rows.
+// How many rows of a segment stand before each cut; by shares, below 0 or above its rows where the cut is
+// elsewhere.
 struct RowsBefore {
   int64_t validation = 0, test = 0;
 };
@@ -80,6 +82,19 @@ class WindowSplitter {
     ranges[2] = " from " + text(cuts.test_from);
     return finish(fmt::format("by time (\"{}\"{}): {}", column.name,
                               chosen.whole_days ? ", whole UTC days" : "", describe_parts(ranges)));
+  }
+
+  Split by_order() {
+    scan({});
+    const std::vector<RowsBefore> before = rows_before_shares();
+    deal([&](size_t segment, int64_t start) { return part_in_time(segment, start, before[segment]); });
+    const bool has_test = options_.test > 0, has_validation = options_.validation > 0;
+    const auto percent = [](double share) { return fmt::format(" {:.3g} %", 100 * share); };
+    return finish(fmt::format(
+        "in order, of each series: {}",
+        describe_parts({fmt::format(" the first{}", percent(1 - options_.validation - options_.test)),
+                        has_test ? fmt::format(" the next{}", percent(options_.validation)) : " the rest",
+                        has_validation || has_test ? " the rest" : ""})));
   }
 
   Split by_series() {
@@ -164,6 +179,28 @@ class WindowSplitter {
       before[segment].validation += time < cuts.validation_from ? 1 : 0;
       before[segment].test += time < cuts.test_from ? 1 : 0;
     });
+    return before;
+  }
+
+  // The same for cuts by shares of each series' rows.
+  std::vector<RowsBefore> rows_before_shares() const {
+    const std::vector<Segment>& segments = scan_.map.segments;
+    std::vector<RowsBefore> before;
+    for (size_t begin = 0; begin < segments.size();) {
+      size_t end = begin;
+      int64_t rows = 0;
+      while (end < segments.size() && segments[end].series == segments[begin].series)
+        rows += segments[end++].rows.size();
+      const auto share = [rows](double part) -> int64_t {
+        return std::llround(part * static_cast<double>(rows));
+      };
+      int64_t to_test = rows - share(options_.test), to_validation = to_test - share(options_.validation);
+      for (; begin < end; ++begin) {
+        before.push_back({to_validation, to_test});
+        to_validation -= segments[begin].rows.size();
+        to_test -= segments[begin].rows.size();
+      }
+    }
     return before;
   }
 
@@ -307,6 +344,8 @@ Split split_windows(const Dataset& dataset, const std::vector<std::string>& targ
       return splitter.by_time();
     case SplitOptions::By::series:
       return splitter.by_series();
+    case SplitOptions::By::order:
+      return splitter.by_order();
   }
   TROIKA_ASSERT(false, "a kind of split that isn't known");
 }
