@@ -117,6 +117,7 @@ struct StageModel {
   const ReplicaOptions& options;
   Border border = {};
   int versions = 1;
+  ModelSlices slices = {};
 };
 PlacedModel place_shared_weights(Communicator& communicator, const StageModel& stage);
 PlacedModel place_replicated_weights(Communicator& communicator, const StageModel& stage);

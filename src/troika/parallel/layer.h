@@ -23,7 +23,8 @@ using Tensors = std::vector<at::Tensor>;
 struct LiveLayer {
   std::shared_ptr<torch::nn::Module> module;
   std::function<Tensors(const Tensors&)> forward;
-  size_t takes = 0;  // the most tensors that forward reads; 0: all
+  size_t takes = 0;           // the most tensors that forward reads; 0: all
+  bool calls_module = false;  // forward is the module's own, and nothing besides
 };
 
 /// A parameter of this layer that is another, earlier layer's: one tensor with one value and one gradient,
@@ -92,7 +93,7 @@ Layer layer(std::string name, Arguments... arguments) {
             auto module = std::make_shared<Module>(arguments...);
             return LiveLayer{module,
                              [module](const Tensors& in) { return internal::call_forward(*module, in); },
-                             internal::tensors_taken<Module>()};
+                             internal::tensors_taken<Module>(), true};
           }};
 }
 

@@ -6,15 +6,17 @@
 #include "troika/parallel/bf16.h"
 #include "troika/parallel/gradient_sync.h"
 #include "troika/parallel/step_math.h"
+#include "troika/parallel/tensor/slices.h"
 #include "troika/parallel/wiring.h"
 
 namespace troika {
 
 MicroBatchedReference::MicroBatchedReference(const std::vector<Layer>& layers, const ReplicaOptions& options,
-                                             int ranks)
+                                             int ranks, ModelSlices slices)
     : ranks_(static_cast<size_t>(ranks)),
       options_(options),
-      model_(layers, options.seed, options.dtype),
+      axis_(slices.axis),
+      model_(layers, options.seed, options.dtype, {}, {}, slices),
       statistics_(model_),
       buffers_(own_flat_buffers(model_, options.dtype)),
       parameters_(views_of(buffers_.weights, buffers_.layout)),
@@ -83,6 +85,7 @@ StepResult MicroBatchedReference::step(const std::vector<std::vector<Batch>>& pi
     add_norm_blocks(buffers_.layout, options_.dtype == at::kDouble, totals.weight, gradients,
                     {0, buffers_.layout.total}, blocks);
     squares = squares_of_parameters(buffers_.layout, blocks);
+    if (axis_ != nullptr) add_squares_of_slices(model_.cuts(), *axis_, model_.parameters(), squares);
   }
   for (size_t i = 0; i < count; ++i) optimizer_steps_[i] += touched[i];
   for (const Range together : clipped_together_) {

@@ -12,7 +12,9 @@ namespace troika {
 
 class MicroBatchedReference {
  public:
-  MicroBatchedReference(const std::vector<Layer>& layers, const ReplicaOptions& options, int ranks);
+  /// With `slices` it is one rank's part of a tensor axis: then construction and step() are collective.
+  MicroBatchedReference(const std::vector<Layer>& layers, const ReplicaOptions& options, int ranks,
+                        ModelSlices slices = {});
 
   /// pieces[r] are the pieces of rank r, in order. `mean_gradients` as in StepProbe, or null. The gradients
   /// are those at `at_weights`, in the order of parameters(), or null: at the weights that are updated.
@@ -44,6 +46,7 @@ class MicroBatchedReference {
 
   size_t ranks_;
   ReplicaOptions options_;
+  TensorAxis* axis_;
   Model model_;
   BatchNormLog statistics_;  // of the step under way
   FlatBuffers buffers_;

@@ -134,9 +134,21 @@ void check_gets_are_read(const std::pair<std::string, LiveLayer>& layer, const s
 
 }  // namespace
 
+LiveLayer build_layer(const Layer& layer, uint64_t seed) {
+  const std::lock_guard lock(factory_mutex());
+  seed_default_generator(hash64(layer.name, seed));
+  LiveLayer live = layer.make();
+  if (live.module == nullptr || !live.forward) {
+    fail_usage("the factory of layer \"{}\" gave no {}", layer.name,
+               live.module ? "forward function" : "module");
+  }
+  refuse_module_in_use(live.module, layer.name);
+  return live;
+}
+
 Model::Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dtype, const OnLayer& on_layer,
-             Border border)
-    : border_(std::move(border)) {
+             Border border, ModelSlices slices)
+    : border_(std::move(border)), slices_(slices) {
   check_layers(layers, border_);
   for (const std::string& skip : border_.exports) ++uses_[skip];
   for (const Layer& layer : layers) {
@@ -144,15 +156,9 @@ Model::Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dty
     for (const std::string& skip : layer.gets) ++uses_[skip];
   }
   for (const Layer& layer : layers) {
-    const std::lock_guard lock(factory_mutex());
-    seed_default_generator(hash64(layer.name, seed));
-    LiveLayer live = layer.make();
-    if (live.module == nullptr || !live.forward) {
-      fail_usage("the factory of layer \"{}\" gave no {}", layer.name,
-                 live.module ? "forward function" : "module");
-    }
-    refuse_module_in_use(live.module, layer.name);
+    LiveLayer live = build_layer(layer, seed);
     convert(*live.module, dtype);
+    keep_slices(layer.name, live);
     list_ties(layer, *live.module);
     const std::vector<NamedTensor> added = list_parameters(layer.name, *live.module);
     layers_.emplace_back(layer.name, std::move(live));
@@ -265,6 +271,7 @@ Tensors Model::run(const Tensors& inputs, const AfterLayer& after_layer) const {
   skips.put(border_.imports, values);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& [puts, gets] = skips_[i];
+    join_slices_before(i, values);
     skips.get(gets, values);
     check_gets_are_read(layers_[i], gets, values.size());
     values = forward_layer(i, values);
@@ -275,6 +282,7 @@ Tensors Model::run(const Tensors& inputs, const AfterLayer& after_layer) const {
     if (after_layer && !after_layer(i, values)) return {};
     skips.put(puts, values);
   }
+  join_slices_before(layers_.size(), values);
   skips.get(border_.exports, values);
   return values;
 }

@@ -5,12 +5,18 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 
 #include "troika/parallel/layer.h"
 #include "troika/parallel/noise_plan.h"
+#include "troika/parallel/tensor/cut.h"
 
 namespace troika {
+
+class TensorAxis;
+struct LayerSplit;
+struct TensorPlan;
 
 struct NamedTensor {
   std::string name;  // "<layer>.<parameter>", or "<parameter>" for a layer whose name is empty
@@ -31,6 +37,17 @@ struct TiedUse {
   at::Tensor tensor;
 };
 
+/// Which slices of its layers a model keeps; null members: all of them are whole.
+struct ModelSlices {
+  TensorAxis* axis = nullptr;        // outlives the model
+  const TensorPlan* plan = nullptr;  // of the whole list of layers; outlives the model
+  size_t first_layer = 0;            // of the model, in the plan
+};
+
+/// What the layer's factory makes with the numbers that the seed gives, under the one lock of all factories.
+/// Throws UsageError if it makes nothing, or a module that somebody else has.
+LiveLayer build_layer(const Layer& layer, uint64_t seed);
+
 class Model {
  public:
   /// Each factory runs under one process-wide lock after seeding torch's default generator from hash(seed,
@@ -41,7 +58,7 @@ class Model {
   /// memory.
   using OnLayer = std::function<void(const std::vector<NamedTensor>& parameters)>;
   Model(const std::vector<Layer>& layers, uint64_t seed, at::ScalarType dtype = at::kFloat,
-        const OnLayer& on_layer = {}, Border border = {});
+        const OnLayer& on_layer = {}, Border border = {}, ModelSlices slices = {});
 
   /// Inputs: those of the first layer, then the imports; outputs: those of the last layer, then the exports.
   /// Throws Error naming the layer that failed, or that put fewer tensors than it says. Within a StepScope
@@ -66,6 +83,9 @@ class Model {
   /// Parameters that don't require grad, and buffers such as running statistics.
   const std::vector<NamedTensor>& others() const { return others_; }
 
+  /// Of parameters and others that are slices here.
+  const Cuts& cuts() const { return cuts_; }
+
   /// The name of the first layer that a run with more than one rank can't be exact with (BatchNorm), or "".
   std::string first_batch_norm() const;
 
@@ -78,6 +98,9 @@ class Model {
   const NamedTensor* find_parameter(const std::string& name) const;
   Tensors run(const Tensors& inputs, const AfterLayer& after_layer) const;
   void try_forward(const Tensors& inputs) const;
+  const LayerSplit* split_of(size_t index) const;
+  void keep_slices(const std::string& name, LiveLayer& live);
+  void join_slices_before(size_t index, Tensors& values) const;
 
   /// Names of one layer's skips.
   struct Skips {
@@ -87,6 +110,8 @@ class Model {
   std::vector<Skips> skips_;                       // by layer
   std::unordered_map<std::string, int64_t> uses_;  // of each skip, exports included
   Border border_;
+  ModelSlices slices_;
+  Cuts cuts_;
   std::vector<NamedTensor> parameters_;
   std::vector<TiedUse> tied_;
   std::vector<NamedTensor> others_;

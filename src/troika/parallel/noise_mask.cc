@@ -122,10 +122,11 @@ void draw_mask(uint64_t key, int64_t first_sample, const NoiseLayout& layout, do
         layout.shared ? ~uint64_t{0} : static_cast<uint64_t>(first_sample + row % layout.samples);
     const int64_t start = row / layout.samples * layout.inner;
     for (int64_t done = 0; done < layout.inner;) {
-      const auto element = static_cast<uint64_t>(start + done);
+      const auto element = static_cast<uint64_t>(layout.place(start + done));
       const size_t skip = element % 4;
       const size_t room = 4 * (kBlocks - work.blocks) - skip;
-      const size_t count = std::min(static_cast<size_t>(layout.inner - done), room);
+      const int64_t left = std::min(layout.inner - done, layout.follow(start + done));
+      const size_t count = std::min(static_cast<size_t>(left), room);
       work.runs[work.num_runs++] = {row * layout.inner + done, 4 * work.blocks + skip, count};
       for (size_t i = 0; 4 * i < skip + count; ++i, ++work.blocks) {
         work.sample[work.blocks] = sample;

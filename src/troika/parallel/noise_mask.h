@@ -14,6 +14,14 @@ struct NoiseLayout {
   int64_t samples = 1;
   int64_t inner = 1;
   bool shared = false;
+  /// Of a tensor that is a slice (noise_slice.h): `chunk` elements of the sample's own tensor follow each
+  /// other in the whole one, from `begin`, then every `stride`. 0: it is whole.
+  int64_t chunk = 0, stride = 0, begin = 0;
+
+  /// The place in the whole of element `e` of the sample's own tensor, and how many from there on follow each
+  /// other.
+  int64_t place(int64_t e) const { return chunk == 0 ? e : e / chunk * stride + begin + e % chunk; }
+  int64_t follow(int64_t e) const { return chunk == 0 ? INT64_MAX : chunk - e % chunk; }
 };
 
 /// Each element becomes 0 with probability p (in steps of 2^-32), else `keep`. Element e of sample s is

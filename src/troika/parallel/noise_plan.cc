@@ -11,6 +11,7 @@
 #include "troika/base/error.h"
 #include "troika/base/random.h"
 #include "troika/parallel/forward_state.h"
+#include "troika/parallel/noise_slice.h"
 #include "troika/parallel/sample_dims.h"
 
 namespace troika {
@@ -270,12 +271,12 @@ NoiseLayout next_noise_layout(at::IntArrayRef sizes) {
   const NoiseSite site = planned_site(sizes, samples);
   switch (site.kind) {
     case NoiseSite::Kind::shared:
-      return {1, 1, numel, true};
+      return within_slice({1, 1, numel, true}, sizes, sizes.size());
     case NoiseSite::Kind::samples: {
       const size_t d = site.dimension;
       const int64_t others = sizes[d] / samples;
       const int64_t outer = product(sizes, 0, d) * (site.samples_last ? others : 1);
-      return {outer, samples, numel / samples / outer, false};
+      return within_slice({outer, samples, numel / samples / outer, false}, sizes, d);
     }
     case NoiseSite::Kind::unknown:
       break;

@@ -8,6 +8,7 @@
 #include "troika/base/error.h"
 #include "troika/parallel/named_gather.h"
 #include "troika/parallel/replica_parts.h"
+#include "troika/parallel/tensor/slices.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/passes.h"
 #include "troika/schedule/validate.h"
@@ -19,7 +20,6 @@ Mesh whole_mesh(const ReplicaOptions& options, int ranks) {
   Mesh mesh = options.mesh;
   if (mesh.data == 0) mesh.data = ranks / (mesh.pipeline * mesh.tensor);
   require_ranks(mesh, ranks);
-  if (mesh.tensor != 1) fail_usage("mesh {}: tensor parallelism is not in this version", to_string(mesh));
   return mesh;
 }
 
@@ -70,10 +70,7 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
   schedule.edges = wiring.edges;
   forwards = with_messages(forward_only(schedule));
   schedule = runnable(schedule, options.clip_norm > 0 && !is_asynchronous());
-  if (is_pipelined()) {
-    axes.emplace(split(communicator, mesh));
-    link = std::make_unique<TensorLink>(lanes());
-  }
+  split_mesh(layers);
   build_stages(layers);
   count_parameters();
   std::map<int, const Model*> models;
@@ -83,6 +80,20 @@ Replica::State::State(Communicator& c, const std::vector<Layer>& layers, const R
   ties->publish(0);
   // Factories draw from the generator that the first forwards are watched for.
   if (communicator.size() > 1) communicator.barrier();
+}
+
+void Replica::State::split_mesh(const std::vector<Layer>& layers) {
+  if (mesh.pipeline == 1 && mesh.tensor == 1) return;
+  axes.emplace(split(communicator, mesh));
+  if (is_pipelined()) link = std::make_unique<TensorLink>(lanes());
+  if (mesh.tensor == 1) return;
+  tensor.emplace(*axes->tensor);
+  tensor_plan = options.tensor_plan;
+  if (!tensor_plan) tensor_plan = std::make_shared<TensorPlan>(plan_tensor(layers, mesh.tensor));
+  if (tensor_plan->ranks != mesh.tensor || tensor_plan->layers.size() != layers.size()) {
+    fail_usage("a plan for {} tensor ranks and {} layers doesn't fit mesh {} and a model of {}",
+               tensor_plan->ranks, tensor_plan->layers.size(), to_string(mesh), layers.size());
+  }
 }
 
 void Replica::State::build_stages(const std::vector<Layer>& layers) {
@@ -95,6 +106,7 @@ void Replica::State::build_stages(const std::vector<Layer>& layers) {
     parts.recomputed = schedule.is_recomputed(stage.stage);
     parts.has_ties = has_ties(wiring, stage);
     if (is_asynchronous()) parts.versions = kept_versions(stage.stage);
+    if (tensor) parts.slices = {&*tensor, tensor_plan.get(), static_cast<size_t>(stage.layers.begin)};
     stages.emplace(stage.stage, std::make_unique<TrainedStage>(data(), parts));
   }
   list_tensors();
@@ -103,9 +115,11 @@ void Replica::State::build_stages(const std::vector<Layer>& layers) {
 void Replica::State::list_tensors() {
   parameters.clear();
   others.clear();
+  cuts.clear();
   for (const auto& [number, stage] : stages) {
     std::ranges::copy(stage->parameters(), std::back_inserter(parameters));
     std::ranges::copy(stage->model().others(), std::back_inserter(others));
+    cuts.insert(stage->model().cuts().begin(), stage->model().cuts().end());
   }
 }
 
@@ -115,7 +129,9 @@ void Replica::State::count_parameters() {
   for (const auto& [number, stage] : stages) {
     for (const NamedTensor& p : stage->parameters()) {
       parameters_of_stage[static_cast<size_t>(number)] += 1;
-      weights_of_stage[static_cast<size_t>(number)] += p.tensor.numel();
+      weights_of_stage[static_cast<size_t>(number)] +=
+          cuts.contains(p.name) ? c10::multiply_integers(whole_sizes(p.tensor, cuts.at(p.name)))
+                                : p.tensor.numel();
     }
   }
   if (is_pipelined()) {
@@ -145,9 +161,10 @@ double Replica::State::scale_of_clipping(double& grad_norm) {
   std::vector<double> squares;
   for (size_t number = 0; number < parameters_of_stage.size(); ++number) {
     const auto mine = stages.find(static_cast<int>(number));
-    const std::vector<double> own =
-        mine == stages.end() ? std::vector<double>(static_cast<size_t>(parameters_of_stage[number]))
-                             : mine->second->squares();
+    std::vector<double> own = mine == stages.end()
+                                  ? std::vector<double>(static_cast<size_t>(parameters_of_stage[number]))
+                                  : mine->second->squares();
+    if (tensor && mine != stages.end()) add_squares_of_slices(cuts, *tensor, mine->second->parameters(), own);
     squares.insert(squares.end(), own.begin(), own.end());
   }
   if (is_pipelined()) {
@@ -230,13 +247,23 @@ const std::vector<NamedTensor>& Replica::parameters() const { return state_->par
 const std::vector<NamedTensor>& Replica::others() const { return state_->others; }
 Communicator& Replica::data_ranks() { return state_->data(); }
 const std::vector<int64_t>& Replica::weights_of_stages() const { return state_->weights_of_stage; }
+
+std::vector<NamedTensor> Replica::in_whole(const std::vector<NamedTensor>& tensors) {
+  return state_->tensor ? troika::in_whole(state_->cuts, *state_->tensor, tensors, true) : tensors;
+}
+
+int64_t Replica::tensor_payload_bytes() const { return state_->tensor ? state_->tensor->payload_bytes() : 0; }
+
 int64_t Replica::steps_done() const { return state_->steps; }
 
 std::vector<NamedTensor> Replica::state() const {
   State& s = *state_;
   std::vector<NamedTensor> mine;
-  for (auto& [number, stage] : s.stages)
-    std::ranges::move(copy_state(stage->state_parts()), std::back_inserter(mine));
+  for (auto& [number, stage] : s.stages) {
+    std::vector<NamedTensor> parts = copy_state(stage->state_parts());
+    if (s.tensor) parts = state_in_whole(s.cuts, *s.tensor, std::move(parts), s.tensor->rank() == 0);
+    std::ranges::move(parts, std::back_inserter(mine));
+  }
   if (!s.is_pipelined()) return mine;
   return gather_named(s.lanes(), *s.link, s.steps, std::move(mine));
 }
@@ -244,10 +271,12 @@ std::vector<NamedTensor> Replica::state() const {
 void Replica::load_state(const std::vector<NamedTensor>& given, int64_t steps_done) {
   State& s = *state_;
   std::vector<NamedTensor> expected;
-  for (auto& [number, stage] : s.stages)
-    std::ranges::move(all_parts(stage->state_parts()), std::back_inserter(expected));
+  for (auto& [number, stage] : s.stages) {
+    std::ranges::move(sizes_in_whole(s.cuts, all_parts(stage->state_parts())), std::back_inserter(expected));
+  }
   check_state(expected, s.is_pipelined() ? gather_names(s.lanes(), expected) : names_of(expected), given);
-  for (auto& [number, stage] : s.stages) stage->load(given);
+  for (auto& [number, stage] : s.stages)
+    stage->load(s.tensor ? state_in_slices(s.cuts, *s.tensor, given) : given);
   s.steps = steps_done;
   s.ties->publish(steps_done);
 }

@@ -1,6 +1,6 @@
-// Replica: one rank's part of a training run on a mesh of data x pipeline ranks: its lane's stages, and its
-// share of the samples. The gradient of a step is the mean over the samples of the global batch, exact for
-// any split of it: every contribution carries its weight (semantics.md).
+// Replica: one rank's part of a training run on a mesh of data x pipeline x tensor ranks: its lane's stages,
+// its slices of them, and its share of the samples. The gradient of a step is the mean over the samples of
+// the global batch, exact for any split of it: every contribution carries its weight (semantics.md).
 //
 // Threading: made and used by its rank's thread; construction, step(), evaluate() on several lanes and state
 // changes are collective: every rank of the communicator does them in the same order.
@@ -25,6 +25,7 @@
 namespace troika {
 
 class MemoryMeter;
+struct TensorPlan;
 
 /// One piece of work: consecutive samples of the global batch that belong to one (rank, micro-batch). samples
 /// may be 0.
@@ -72,6 +73,8 @@ struct ReplicaOptions {
   /// What a stage of this rank holds is charged to its meter, which outlives the replica; null: nobody
   /// counts.
   std::function<const MemoryMeter*(int stage)> meter_of = {};
+  /// How layers are split over the mesh's tensor ranks; null: plan_tensor()'s choice.
+  std::shared_ptr<const TensorPlan> tensor_plan = {};
 };
 
 struct StepResult {
@@ -111,7 +114,7 @@ class Replica {
   ~Replica();
 
   /// Forward and backward over the pieces of this data rank, one for each micro-batch, in the schedule's
-  /// order, then mean over the ranks and update. The ranks of a lane's data coordinate have the same pieces;
+  /// order, then mean over the ranks and update. The ranks of a data coordinate have the same pieces;
   /// those that hold neither the first nor the last stage may leave inputs and target away. A global batch of
   /// weight 0 changes nothing and is no step. Throws the same Error on every rank, naming step, rank and
   /// layer, if the loss is not finite (no weight is changed then, on any rank), and naming the parameter if a
@@ -132,7 +135,7 @@ class Replica {
   Tensors evaluate(const Tensors& inputs);
 
   /// Trainable parameters of this rank's stages, in model order: views of the flat buffers; read only,
-  /// between steps.
+  /// between steps. Slices, where tensor ranks have them.
   const std::vector<NamedTensor>& parameters() const;
   const std::vector<NamedTensor>& others() const;
 
@@ -141,12 +144,19 @@ class Replica {
   /// The ranks that have this one's stages and other samples.
   Communicator& data_ranks();
 
+  /// Where tensor ranks have slices: the whole tensors of a list that is as parameters() or others(), on
+  /// every rank. Collective over the tensor ranks.
+  std::vector<NamedTensor> in_whole(const std::vector<NamedTensor>& tensors);
+  /// Bytes that this rank has handed to its tensor peers so far.
+  int64_t tensor_payload_bytes() const;
+
   /// Parameters of each stage of the model, the other lanes' too: numbers, not tensors.
   const std::vector<int64_t>& weights_of_stages() const;
 
   /// Everything a resumed run needs under names that don't depend on the mesh: "weights.<parameter>",
   /// "momentum.<parameter>" / "exp_avg." / "exp_avg_sq.", "optimizer_steps.<parameter>", "others.<name>".
-  /// Copies. With several lanes it is collective, and lane 0 gets all of the model; the others their own.
+  /// Copies. With several lanes or tensor ranks it is collective, and lane 0 gets all of the model, of tensor
+  /// rank 0; the others their own.
   std::vector<NamedTensor> state() const;
   /// Throws Error listing what is missing, unexpected or of another shape; all ranks give the same tensors.
   void load_state(const std::vector<NamedTensor>& state, int64_t steps_done);

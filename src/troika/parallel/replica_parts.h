@@ -7,6 +7,8 @@
 #include "troika/comm/mesh_communicators.h"
 #include "troika/parallel/executor.h"
 #include "troika/parallel/replica.h"
+#include "troika/parallel/tensor/tensor_axis.h"
+#include "troika/parallel/tensor/tensor_plan.h"
 #include "troika/parallel/tied_stages.h"
 #include "troika/parallel/trained_stage.h"
 #include "troika/parallel/wiring.h"
@@ -20,7 +22,9 @@ struct Replica::State {
   ReplicaOptions options;
   Mesh mesh;
   int lane;
-  std::optional<MeshCommunicators> axes;  // absent on one lane: all ranks are data ranks
+  std::optional<MeshCommunicators> axes;  // absent where all ranks are data ranks
+  std::optional<TensorAxis> tensor;       // absent with one tensor rank
+  std::shared_ptr<const TensorPlan> tensor_plan;
   std::unique_ptr<TensorLink> link;
   Wiring wiring;
   std::map<int, std::unique_ptr<TrainedStage>> stages;  // of this lane, by number
@@ -29,6 +33,7 @@ struct Replica::State {
   std::optional<Schedule> window;                       // asynchronous: of the last length
   std::optional<TiedStages> ties;                       // across stages
   std::vector<NamedTensor> parameters, others;          // of all stages of this lane
+  Cuts cuts;                                            // of both
   // Of all stages of the model: tensors, and numbers in them.
   std::vector<int64_t> parameters_of_stage, weights_of_stage;
   int64_t steps = 0;
@@ -47,6 +52,7 @@ struct Replica::State {
   const Schedule& window_of(int64_t length);
   class WindowRun;
   void list_tensors();
+  void split_mesh(const std::vector<Layer>& layers);
   std::string from_lane_of(int64_t stage, const std::string& text);
   void discard();
   [[noreturn]] void fail_for_loss(int bad_rank, int64_t step, const char* consequence);

@@ -265,7 +265,7 @@ PlacedModel place_replicated_weights(Communicator& communicator, const StageMode
   for (int version = 0; version < stage.versions; ++version) {
     placed.models.push_back(std::make_unique<Model>(
         stage.layers, options.seed, options.dtype,
-        [&](const auto&) { communicator.say("building the model", 0); }, stage.border));
+        [&](const auto&) { communicator.say("building the model", 0); }, stage.border, stage.slices));
     own.push_back(own_flat_buffers(*placed.models.back(), options.dtype));
     placed.weights.push_back(own.back().weights);
   }

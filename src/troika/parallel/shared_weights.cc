@@ -143,7 +143,7 @@ class SharedWeights final : public GradientSync {
 FlatBuffers build_first(Communicator& communicator, const StageModel& stage, PlacedModel& placed) {
   placed.models.push_back(std::make_unique<Model>(
       stage.layers, stage.options.seed, stage.options.dtype,
-      [&](const auto&) { communicator.say("building the model", 0); }, stage.border));
+      [&](const auto&) { communicator.say("building the model", 0); }, stage.border, stage.slices));
   FlatBuffers own = own_flat_buffers(*placed.models.back(), stage.options.dtype);
   placed.weights.push_back(own.weights);
   return own;
@@ -169,7 +169,7 @@ void build_on_shared(Communicator& communicator, const StageModel& stage, const 
     communicator.say("building the model", 0);
   };
   placed.models.push_back(std::make_unique<Model>(stage.layers, stage.options.seed, stage.options.dtype,
-                                                  point_at_shared, stage.border));
+                                                  point_at_shared, stage.border, stage.slices));
   placed.weights.push_back(weights.detach());
   if (next != entries.size()) {
     fail_usage(

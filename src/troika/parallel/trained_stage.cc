@@ -12,7 +12,8 @@ namespace troika {
 namespace {
 
 PlacedModel place(Communicator& data, const TrainedStageParts& parts) {
-  const StageModel stage{parts.layers, parts.options, border_of(parts.wiring), std::max(1, parts.versions)};
+  const StageModel stage{parts.layers, parts.options, border_of(parts.wiring), std::max(1, parts.versions),
+                         parts.slices};
   const bool replicated = parts.options.weights == WeightPlacement::replicated && data.size() > 1;
   return replicated ? place_replicated_weights(data, stage) : place_shared_weights(data, stage);
 }

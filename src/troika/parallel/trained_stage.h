@@ -27,6 +27,7 @@ struct TrainedStageParts {
   bool has_ties =
       false;         // a gradient is only whole when those of all uses are added: none goes on before reduce
   int versions = 0;  // of weights, of an asynchronous schedule; 0: a synchronous one
+  ModelSlices slices = {};
 };
 
 class TrainedStage {

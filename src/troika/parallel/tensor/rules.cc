@@ -1,0 +1,161 @@
+#include "troika/parallel/tensor/rules.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <typeinfo>
+
+#include "troika/base/error.h"
+#include "troika/parallel/tensor/layers.h"
+#include "troika/parallel/tensor/torch_rules.h"
+
+namespace troika {
+namespace {
+
+using torch::nn::Module;
+
+/// A derived class may do anything in a forward of its own.
+template <typename... Modules>
+bool is_any_of(const Module& module) {
+  return (... || (typeid(module) == typeid(Modules)));
+}
+
+bool is_elementwise(const Module& module) {
+  using namespace torch::nn;
+  return is_any_of<ReLUImpl, GELUImpl, SiLUImpl, TanhImpl, SigmoidImpl, ELUImpl, LeakyReLUImpl, SoftplusImpl,
+                   MishImpl, ReLU6Impl, HardtanhImpl, IdentityImpl, DropoutImpl>(module);
+}
+
+struct Rule {
+  const char* kind;
+  bool (*matches)(const Module&);
+  std::vector<SplitWay> (*ways)(const Module&, int ranks);
+  std::function<Tensors(const Tensors&)> (*forward)(const std::shared_ptr<Module>&, const SplitWay&,
+                                                    TensorAxis&);
+};
+
+constexpr Rule kRules[] = {
+    {"Linear", is_any_of<torch::nn::LinearImpl>, linear_ways, split_linear_forward},
+    {"Embedding", is_any_of<torch::nn::EmbeddingImpl>, embedding_ways, split_embedding_forward},
+};
+
+const Rule* rule_for(const Module& module) {
+  for (const Rule& rule : kRules) {
+    if (rule.matches(module)) return &rule;
+  }
+  return nullptr;
+}
+
+/// Of a way for a module that stands in a user's own forward: what goes in and out is what the user's code
+/// expects, whole, or slices where it says so (ColumnLinear, RowLinear).
+std::optional<SplitWay> way_within(const Splittable& part, int ranks) {
+  const std::vector<SplitWay> ways = part.ways(ranks);
+  if (ways.size() == 1) return ways[0];
+  for (const SplitWay& way : ways) {
+    if (way.in.is_whole() && way.out.is_whole()) return way;
+  }
+  return std::nullopt;
+}
+
+struct Part {
+  std::string name;
+  Splittable* module;
+};
+
+/// The outermost ones.
+std::vector<Part> splittable_parts(const Module& module) {
+  std::vector<Part> parts;
+  for (const auto& item : module.named_children()) {
+    if (auto* part = dynamic_cast<Splittable*>(item.value().get())) {
+      parts.push_back({item.key(), part});
+      continue;
+    }
+    for (const Part& inner : splittable_parts(*item.value())) {
+      parts.push_back({item.key() + "." + inner.name, inner.module});
+    }
+  }
+  return parts;
+}
+
+constexpr char kParts[] = "parts";
+
+/// All parts at once: a ColumnLinear without its RowLinear would be wrong.
+SplitOffer offer_of_parts(const Module& module, int ranks) {
+  SplitOffer offer{module.name(), {}, false, {}};
+  const std::vector<Part> parts = splittable_parts(module);
+  SplitWay all{kParts, {}, {}, {}, 0, 0};
+  for (const Part& part : parts) {
+    const auto way = way_within(*part.module, ranks);
+    if (!way) {
+      offer.why_whole = fmt::format("its \"{}\" can't be split over {} ranks", part.name, ranks);
+      return offer;
+    }
+    for (CutTensor& cut : with_prefix(part.name, way->cuts)) all.cuts.push_back(std::move(cut));
+    all.payload += way->payload;
+  }
+  if (parts.empty()) {
+    offer.why_whole =
+        module.parameters().empty()
+            ? "it has no weights"
+            : "no rule for it: build it from troika::Linear and its like, or derive it from Splittable";
+  } else {
+    offer.ways.push_back(std::move(all));
+  }
+  return offer;
+}
+
+void cut_in_place(Module& module, const std::vector<CutTensor>& cuts, const TensorAxis& axis) {
+  const at::NoGradGuard no_grad;
+  auto parameters = module.named_parameters();
+  auto buffers = module.named_buffers();
+  for (const CutTensor& cut : cuts) {
+    at::Tensor* tensor = parameters.find(cut.name);
+    if (tensor == nullptr) tensor = buffers.find(cut.name);
+    TROIKA_ASSERT(tensor != nullptr, cut.name);
+    tensor->set_data(slice_of(*tensor, cut.cut, axis.size(), axis.rank()));
+  }
+}
+
+}  // namespace
+
+SplitOffer offer_of(const LiveLayer& layer, int ranks) {
+  const Module& module = *layer.module;
+  SplitOffer offer{module.name(), {}, false, {}};
+  const Rule* rule = rule_for(module);
+  if (const auto* own = dynamic_cast<const Splittable*>(&module)) {
+    offer.ways = own->ways(ranks);
+  } else if (rule != nullptr && layer.calls_module) {
+    offer.kind = rule->kind;
+    offer.ways = rule->ways(module, ranks);
+  } else if (is_elementwise(module) && layer.calls_module) {
+    offer.is_elementwise = true;
+    return offer;
+  } else {
+    return offer_of_parts(module, ranks);
+  }
+  if (!layer.calls_module) {
+    std::erase_if(offer.ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
+  }
+  if (offer.ways.empty())
+    offer.why_whole = fmt::format("too small, or made in a way that can't be split over {} ranks", ranks);
+  return offer;
+}
+
+void split_layer(LiveLayer& layer, const SplitWay& way, TensorAxis& axis) {
+  Module& module = *layer.module;
+  if (auto* own = dynamic_cast<Splittable*>(&module)) {
+    own->split(way, axis);
+  } else if (const Rule* rule = rule_for(module)) {
+    layer.forward = rule->forward(layer.module, way, axis);
+  } else {
+    for (const Part& part : splittable_parts(module))
+      part.module->split(*way_within(*part.module, axis.size()), axis);
+  }
+  cut_in_place(module, way.cuts, axis);
+}
+
+}  // namespace troika

@@ -1,0 +1,237 @@
+#include "troika/parallel/tensor/tensor_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "troika/base/error.h"
+#include "troika/base/text.h"
+#include "troika/parallel/model.h"
+#include "troika/parallel/tensor/rules.h"
+
+namespace troika {
+namespace {
+
+constexpr char kWhole[] = "whole";
+
+/// What one layer can be in the chain, before it is decided.
+struct Candidates {
+  LayerSplit layer;                      // what doesn't depend on the way
+  std::vector<SplitWay> ways;            // a way without a name: whole
+  std::map<std::string, int64_t> sizes;  // numbers in each parameter
+  bool gives_whole = false;              // what it puts goes to layers anywhere
+};
+
+int64_t per_rank(const Candidates& candidates, const SplitWay& way, int ranks) {
+  int64_t total = candidates.layer.weights;
+  for (const CutTensor& cut : way.cuts) {
+    const auto size = candidates.sizes.find(cut.name);
+    if (size == candidates.sizes.end()) continue;  // a buffer
+    total -= size->second - size->second / cut.cut.whole_size() * cut.cut.size_of(ranks, 0);
+  }
+  return total;
+}
+
+Candidates candidates_of(const Layer& layer, int ranks) {
+  const LiveLayer live = build_layer(layer, 0);
+  SplitOffer offer = offer_of(live, ranks);
+  Candidates out;
+  out.layer.layer = layer.name;
+  out.layer.kind = offer.kind;
+  out.layer.is_elementwise = offer.is_elementwise;
+  out.layer.why_whole = offer.why_whole;
+  for (const auto& item : live.module->named_parameters()) {
+    out.sizes[item.key()] = item.value().numel();
+    out.layer.weights += item.value().numel();
+  }
+  out.ways = std::move(offer.ways);
+  out.gives_whole = !layer.puts.empty() || !layer.gets.empty();
+  if (out.gives_whole) {
+    std::erase_if(out.ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
+    out.layer.is_elementwise = false;
+  }
+  return out;
+}
+
+void choose(Candidates& candidates, const std::string& pattern, const std::string& choice) {
+  if (choice == kWhole) {
+    candidates.ways.clear();
+    candidates.layer.why_whole = fmt::format("\"{}\" is set to whole", pattern);
+    return;
+  }
+  std::vector<std::string> names{kWhole};
+  for (const SplitWay& way : candidates.ways) {
+    if (std::ranges::find(names, way.name) == names.end()) names.push_back(way.name);
+  }
+  if (std::ranges::find(names, choice) == names.end()) {
+    fail_usage("layer \"{}\" can't be split by \"{}\"; it can be {}", candidates.layer.layer, choice,
+               fmt::join(names, ", "));
+  }
+  std::erase_if(candidates.ways, [&](const SplitWay& way) { return way.name != choice; });
+}
+
+void apply_choices(std::vector<Candidates>& all, const SplitChoices& choices) {
+  std::vector<bool> used(choices.size());
+  std::vector<std::string> names;
+  for (Candidates& candidates : all) {
+    names.push_back(candidates.layer.layer);
+    for (size_t i = 0; i < choices.size(); ++i) {
+      if (fnmatch(choices[i].first.c_str(), candidates.layer.layer.c_str(), 0) != 0) continue;
+      used[i] = true;
+      choose(candidates, choices[i].first, choices[i].second);
+      break;
+    }
+  }
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (!used[i])
+      fail_usage("no layer to split is called \"{}\"{}", choices[i].first,
+                 did_you_mean(choices[i].first, names));
+  }
+}
+
+const Cut* cut_of(const SplitWay& way, const std::string& parameter) {
+  for (const CutTensor& cut : way.cuts) {
+    if (cut.name == parameter) return &cut.cut;
+  }
+  return nullptr;
+}
+
+bool cut_alike(const Cut* x, const Cut* y) { return x == nullptr ? y == nullptr : y != nullptr && *x == *y; }
+
+/// Leaves both sides of a tie only ways that cut the tensor alike: as the owner's first way that the user has
+/// too, or not at all.
+void agree(Candidates& owner, Candidates& user, const Tie& tie) {
+  const auto keep = [](Candidates& of, const std::string& parameter, const Cut* cut) {
+    std::erase_if(of.ways, [&](const SplitWay& way) { return !cut_alike(cut_of(way, parameter), cut); });
+  };
+  for (const SplitWay& way : owner.ways) {
+    const Cut* cut = cut_of(way, tie.of_owner);
+    const bool both = std::ranges::any_of(
+        user.ways, [&](const SplitWay& other) { return cut_alike(cut_of(other, tie.parameter), cut); });
+    if (!both) continue;
+    const std::optional<Cut> kept = cut == nullptr ? std::nullopt : std::optional<Cut>(*cut);
+    keep(owner, tie.of_owner, kept ? &*kept : nullptr);
+    keep(user, tie.parameter, kept ? &*kept : nullptr);
+    return;
+  }
+  keep(owner, tie.of_owner, nullptr);
+  keep(user, tie.parameter, nullptr);
+  const auto text = fmt::format("it is tied to a layer that is cut in another way");
+  if (owner.ways.empty()) owner.layer.why_whole = text;
+  if (user.ways.empty()) user.layer.why_whole = text;
+}
+
+/// Weights left whole, then elements handed over.
+using Cost = std::pair<int64_t, int64_t>;
+
+/// The best chain up to some layer that ends in a spread.
+struct Best {
+  Cost cost{0, 0};
+  std::vector<int> ways;  // -1: whole
+  Spread out;
+};
+
+/// `best` with one more layer, in one of its ways.
+Best with_layer(const Best& best, const Candidates& candidates, int way, int ranks) {
+  Best next = best;
+  next.ways.push_back(way);
+  const SplitWay whole;
+  const SplitWay& chosen = way < 0 ? whole : candidates.ways[static_cast<size_t>(way)];
+  const bool passes = way < 0 && candidates.layer.is_elementwise;
+  if (!passes && !best.out.is_whole() && !(chosen.in == best.out)) {
+    next.cost.second += share({0, best.out.size}, ranks, 0).size();  // slices are put together
+  }
+  next.cost.first += per_rank(candidates, chosen, ranks);
+  next.cost.second += chosen.payload - (next.ways.size() == 1 ? chosen.payload_for_input : 0);
+  next.out = passes ? best.out : chosen.out;
+  return next;
+}
+
+std::vector<int> best_ways(const std::vector<Candidates>& all, int ranks) {
+  std::vector<Best> ends{Best{}};
+  for (const Candidates& candidates : all) {
+    std::vector<Best> next;
+    for (const Best& best : ends) {
+      for (int way = -1; way < static_cast<int>(candidates.ways.size()); ++way) {
+        if (way >= 0) {
+          const Spread& in = candidates.ways[static_cast<size_t>(way)].in;
+          if (!in.is_whole() && !(in == best.out)) continue;
+        }
+        Best one = with_layer(best, candidates, way, ranks);
+        const auto same = std::ranges::find_if(next, [&](const Best& b) { return b.out == one.out; });
+        if (same == next.end()) {
+          next.push_back(std::move(one));
+        } else if (one.cost < same->cost) {
+          *same = std::move(one);
+        }
+      }
+    }
+    ends = std::move(next);
+  }
+  // Who reads the model's outputs wants them whole.
+  for (Best& best : ends) {
+    if (!best.out.is_whole()) best.cost.second += share({0, best.out.size}, ranks, 0).size();
+  }
+  return std::ranges::min_element(ends, {}, &Best::cost)->ways;
+}
+
+LayerSplit decided(const Candidates& candidates, int way, const Spread& before, int ranks) {
+  LayerSplit layer = candidates.layer;
+  const SplitWay whole;
+  if (way >= 0) layer.way = candidates.ways[static_cast<size_t>(way)];
+  const SplitWay& chosen = layer.way ? *layer.way : whole;
+  layer.is_elementwise = !layer.way && layer.is_elementwise;
+  layer.in = layer.is_elementwise ? before : chosen.in;
+  layer.out = layer.is_elementwise ? before : chosen.out;
+  layer.joins = !before.is_whole() && layer.in.is_whole();
+  layer.weights_per_rank = per_rank(candidates, chosen, ranks);
+  layer.payload = chosen.payload + (layer.joins ? share({0, before.size}, ranks, 0).size() : 0);
+  return layer;
+}
+
+}  // namespace
+
+TensorPlan plan_tensor(const std::vector<Layer>& layers, int ranks, const SplitChoices& choices) {
+  TensorPlan plan{ranks, {}};
+  std::vector<Candidates> all;
+  std::map<std::string, size_t> place;
+  for (const Layer& layer : layers) {
+    place[layer.name] = all.size();
+    all.push_back(candidates_of(layer, ranks));
+  }
+  apply_choices(all, choices);
+  for (const Layer& layer : layers) {
+    for (const Tie& tie : layer.ties) {
+      if (place.contains(tie.owner)) agree(all[place.at(tie.owner)], all[place.at(layer.name)], tie);
+    }
+  }
+  const std::vector<int> ways = best_ways(all, ranks);
+  for (size_t i = 0; i < all.size(); ++i) {
+    plan.layers.push_back(decided(all[i], ways[i], plan.before(i), ranks));
+    if (i == 0 && plan.layers[0].way) plan.layers[0].payload -= plan.layers[0].way->payload_for_input;
+  }
+  return plan;
+}
+
+std::string table_of(const TensorPlan& plan) {
+  const auto words = [](const LayerSplit& layer) {
+    if (layer.way) return layer.way->name;
+    if (layer.is_elementwise && !layer.in.is_whole()) return std::string("as it comes");
+    return layer.why_whole.empty() || layer.weights == 0 ? std::string(kWhole)
+                                                         : fmt::format("{}: {}", kWhole, layer.why_whole);
+  };
+  std::string text = fmt::format("{:<12} {:<22} {:>12} {:>12} {:>10}  split\n", "layer", "kind", "weights",
+                                 "per rank", "payload");
+  for (const LayerSplit& layer : plan.layers) {
+    text += fmt::format("{:<12} {:<22} {:>12} {:>12} {:>10}  {}\n", layer.layer, layer.kind, layer.weights,
+                        layer.weights_per_rank, layer.payload, words(layer));
+  }
+  return text;
+}
+
+}  // namespace troika
