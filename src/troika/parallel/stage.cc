@@ -9,6 +9,7 @@
 #include "troika/base/error.h"
 #include "troika/parallel/bf16.h"
 #include "troika/parallel/generator_watch.h"
+#include "troika/parallel/recompute.h"
 #include "troika/parallel/step_context.h"
 #include "troika/parallel/step_math.h"
 
@@ -116,7 +117,7 @@ void Stage::note_loss(Work& work, int micro_batch, double sum, double weight) {
   if (!std::isfinite(sum) && !bad_micro_batch_) bad_micro_batch_ = micro_batch;
 }
 
-void Stage::forward_with_gradient(Work& work, int micro_batch, BatchNormLog* log) {
+void Stage::run_on_given(Work& work, BatchNormLog* log) {
   work.handed.clear();
   Tensors inputs;
   for (size_t i = 0; i < work.given.size(); ++i) {
@@ -124,6 +125,11 @@ void Stage::forward_with_gradient(Work& work, int micro_batch, BatchNormLog* log
     inputs.push_back(work.handed.back().input);
   }
   work.outputs = run_layers(work, inputs, log);
+}
+
+void Stage::forward_with_gradient(Work& work, int micro_batch, BatchNormLog* log) {
+  const c10::AutoGradMode with_gradients(true);
+  run_on_given(work, log);
   if (!is_last()) return;
   const LossValue value = checked_loss(*loss_, work.outputs, work.batch);
   note_loss(work, micro_batch, value.sum.item<double>(), value.weight);
@@ -138,29 +144,40 @@ void Stage::forward(int micro_batch) {
   if (now.version < 0) now.version = setting_.weights.version();
   check_version(now);
   BatchNormLog* const log = training_ ? &statistics(now.step) : nullptr;
-  if (training_ && !setting_.recomputed) {
-    const c10::AutoGradMode with_gradients(true);
-    forward_with_gradient(now, micro_batch, log);
-    for (const at::Tensor& output : now.outputs) {
-      now.output_needs.push_back(output.defined() && output.requires_grad());
-    }
+  if (!training_) {
+    now.outputs = evaluate(now.given);
+    now.output_needs.assign(now.outputs.size(), 0);
     now.given.clear();
     return;
   }
-  const at::NoGradGuard no_gradients;
-  if (training_) {
-    for (const at::Tensor& tensor : now.given) {
-      now.versions.push_back(tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0);
-    }
-    now.outputs = run_layers(now, now.given, log);
-    if (is_last()) now.outputs.clear();  // the loss is computed when forward runs again
-    check_inputs_unwritten(now, micro_batch);
-  } else {
-    now.outputs = evaluate(now.given);
-    now.given.clear();
+  if (setting_.recomputed) {
+    forward_to_forget(now, micro_batch, log);
+    return;
   }
-  for (const at::Tensor& output : now.outputs) {
-    now.output_needs.push_back(training_ && output.defined() && output.is_floating_point());
+  forward_with_gradient(now, micro_batch, log);
+  note_needs(now);
+  now.given.clear();
+}
+
+// With gradient, as it will run again: without, torch may take another kernel, with other last bits (an
+// LSTM).
+void Stage::forward_to_forget(Work& work, int micro_batch, BatchNormLog* log) {
+  for (const at::Tensor& tensor : work.given) {
+    work.versions.push_back(tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0);
+  }
+  const c10::AutoGradMode with_gradients(true);
+  const NoRecompute within_a_stage;
+  run_on_given(work, log);
+  check_inputs_unwritten(work, micro_batch);
+  work.handed.clear();
+  if (is_last()) work.outputs.clear();  // the loss is computed when forward runs again
+  note_needs(work);
+  for (at::Tensor& output : work.outputs) output = hand_out(output);
+}
+
+void Stage::note_needs(Work& work) {
+  for (const at::Tensor& output : work.outputs) {
+    work.output_needs.push_back(output.defined() && output.requires_grad());
   }
 }
 
@@ -188,7 +205,6 @@ void Stage::recompute(int micro_batch) {
   Work& now = work(micro_batch);
   if (now.empty()) return;
   check_version(now);
-  const c10::AutoGradMode with_gradients(true);
   // Running statistics have had this micro-batch already.
   BatchNormLog ignored(*models_[0]);
   forward_with_gradient(now, micro_batch, &ignored);

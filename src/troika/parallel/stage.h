@@ -98,7 +98,10 @@ class Stage {
   void put_inputs_together(Work& work);
   Tensors run_layers(const Work& work, const Tensors& inputs, BatchNormLog* log);
   Tensors finished(Tensors outputs) const;
+  void run_on_given(Work& work, BatchNormLog* log);
   void forward_with_gradient(Work& work, int micro_batch, BatchNormLog* log);
+  void forward_to_forget(Work& work, int micro_batch, BatchNormLog* log);
+  static void note_needs(Work& work);
   void note_loss(Work& work, int micro_batch, double sum, double weight);
   void check_version(const Work& work) const;
   std::vector<size_t> outputs_along(const StageEdge& edge, size_t outputs) const;
