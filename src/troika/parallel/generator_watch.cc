@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "troika/base/error.h"
+#include "troika/parallel/tensor/tensor_axis.h"
 
 namespace troika {
 namespace {
@@ -27,9 +28,18 @@ bool equal(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
 }  // namespace
 
 Tensors forward_watched(const Model& model, const Tensors& inputs, int ranks) {
-  const std::lock_guard lock(watch_mutex());
+  // Tensor peers need each other in a forward: they take one turn together, and go layer by layer.
+  TensorAxis* axis = model.axis();
+  std::unique_lock lock(watch_mutex(), std::defer_lock);
+  const auto together = [axis] {
+    if (axis != nullptr) axis->communicator().barrier();
+  };
+  if (axis == nullptr || axis->rank() == 0) lock.lock();
+  together();
   auto before = state_of_default_generator();
+  together();
   return model.forward(inputs, [&](size_t layer, const Tensors&) {
+    together();
     const auto after = state_of_default_generator();
     if (!equal(before, after)) {
       fail_usage(
@@ -38,6 +48,7 @@ Tensors forward_watched(const Model& model, const Tensors& inputs, int ranks) {
           model.layers()[layer].first, ranks);
     }
     before = after;
+    together();
     return true;
   });
 }

@@ -32,6 +32,9 @@ class MicroBatchedReference {
   /// Copies; in the order of parameters().
   void set_weights(const std::vector<at::Tensor>& weights);
 
+  /// Of parameters and others that are slices.
+  const Cuts& cuts() const { return model_.cuts(); }
+
   /// As Replica::others().
   const std::vector<NamedTensor>& others() const { return model_.others(); }
   /// Copies; in the order of others().

@@ -83,6 +83,8 @@ class Model {
   /// Parameters that don't require grad, and buffers such as running statistics.
   const std::vector<NamedTensor>& others() const { return others_; }
 
+  /// Null if it isn't one of several tensor ranks'.
+  TensorAxis* axis() const { return slices_.axis; }
   /// Of parameters and others that are slices here.
   const Cuts& cuts() const { return cuts_; }
 
