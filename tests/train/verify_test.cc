@@ -186,6 +186,28 @@ TEST(Verify, NoiseAndBatchStatisticsAreThoseOfThePlainRun) {
   }
 }
 
+/// Drops time first.
+struct TurnedNet : torch::nn::Module {
+  torch::nn::Linear in{register_module("in", torch::nn::Linear(kInputs, 8))};
+  torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(8))};
+  torch::nn::Dropout dropout{register_module("dropout", torch::nn::Dropout(0.3))};
+  torch::nn::Linear out{register_module("out", torch::nn::Linear(8, 1))};
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor rows = norm(in(x).tanh()).view({-1, 2, 4}).transpose(0, 1).contiguous();
+    return out(dropout(rows).transpose(0, 1).flatten(1));
+  }
+};
+
+// Where the samples are is found by a trial, which leaves running statistics alone.
+TEST(Verify, NoiseThatIsNotBatchFirstIsThatOfThePlainRun) {
+  VerifyWork work = make_full_work(22);
+  work.layers = {layer<TurnedNet>("net")};
+  work.options.batch_norm_group = 4;
+  const VerifyResult result = verify(work, at::kDouble);
+  EXPECT_TRUE(result.equal) << result.max_rel_diff;
+  EXPECT_TRUE(result.bitwise);
+}
+
 TEST(Verify, ChangedBuffersAreSeenByBothReferences) {
   const Engine engine = [](const VerifyWork& work, at::ScalarType dtype, const auto& on_step) {
     run_engine(work, dtype, [&](const StepRecord& record) {
