@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 
 #include <mutex>
 
@@ -154,6 +155,10 @@ void check(const Case& c) {
   }
 }
 
+std::string error_of_case(const Case& c) {
+  return error_of([&] { run_engine(c); });
+}
+
 TEST(Asynchronous, PipedreamEqualsTheSameDelayedUpdatesDoneSerially) {
   for (const int lanes : {1, 2, 3, 4}) {
     for (const bool vertical_sync : {false, true}) {
@@ -215,6 +220,24 @@ TEST(Asynchronous, RunningStatisticsAndTiesWithinAStage) {
   }
 }
 
+struct InstancesImpl : torch::nn::Module {
+  torch::nn::InstanceNorm1d norm{register_module(
+      "norm", torch::nn::InstanceNorm1d(torch::nn::InstanceNorm1dOptions(1).track_running_stats(true)))};
+  at::Tensor forward(const at::Tensor& x) { return norm(x.unsqueeze(1)).squeeze(1); }
+};
+
+// They follow whole pieces, so a step must be one; a window may have many steps.
+TEST(Asynchronous, RunningStatisticsOfInstancesInStepsOfOnePiece) {
+  Case c{"pipedream", 2};
+  c.layers = {layer<torch::nn::LinearImpl>("in", kFeatures, kWidth), layer<torch::nn::TanhImpl>("tanh"),
+              layer<InstancesImpl>("instances"), layer<torch::nn::LinearImpl>("out", kWidth, 1)};
+  check(c);
+  c.schedule = "pipedream-2bw";
+  c.micro_batches = 4;
+  const std::string error = error_of_case(c);
+  EXPECT_NE(error.find("would follow each of the 4 pieces of a batch"), std::string::npos) << error;
+}
+
 TEST(Asynchronous, ASchedulesOwnVersionsAreKept) {
   // Stage 0 updates late: it runs three forwards before its first update, two of them with the same weights.
   Case c{"a user's own", 2};
@@ -235,10 +258,6 @@ TEST(Asynchronous, ASchedulesOwnVersionsAreKept) {
   };
   c.lag = [](int64_t stage, int64_t t) { return stage == 0 ? std::min<int64_t>(t, 2) : 0; };
   check(c);
-}
-
-std::string error_of_case(const Case& c) {
-  return error_of([&] { run_engine(c); });
 }
 
 TEST(Asynchronous, RefusesWhatHasNoMeaning) {
@@ -265,6 +284,20 @@ TEST(Asynchronous, ALossThatIsNotFiniteEndsAllLanesWithOneMessage) {
       EXPECT_NE(error.find("Updates of earlier steps stand"), std::string::npos) << error;
     }
   }
+}
+
+struct SpoilImpl : torch::nn::Module {
+  explicit SpoilImpl(int call) : left(call) {}
+  at::Tensor forward(const at::Tensor& in) { return left-- == 0 ? in / 0 : in; }
+  int left;
+};
+
+TEST(Asynchronous, ABadLossIsNamedByItsStepAndItsPlaceInIt) {
+  Case c{"pipedream-2bw", 2, 4};
+  c.layers = {layer<torch::nn::LinearImpl>("in", kFeatures, kWidth), layer<torch::nn::TanhImpl>("tanh"),
+              layer<SpoilImpl>("spoil", 4 + 2), layer<torch::nn::LinearImpl>("out", kWidth, 1)};
+  const std::string error = error_of_case(c);
+  EXPECT_NE(error.find("step 2: the loss is not finite (rank 0, micro-batch 2)"), std::string::npos) << error;
 }
 
 TEST(WeightVersions, AreTheUpdatesBeforeTheForward) {

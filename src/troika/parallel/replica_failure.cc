@@ -31,7 +31,8 @@ void Replica::State::fail_for_loss(int bad_rank, int64_t step, const char* conse
       const int micro_batch = stage->stage().bad_micro_batch().value_or(0);
       const NonFinite bad = stage->stage().find_bad_number(micro_batch);
       if (bad.where == NonFinite::Where::loss && !stage->stage().is_last()) continue;
-      found = {number, static_cast<int64_t>(bad.where), bad.index, micro_batch};
+      found = {number, static_cast<int64_t>(bad.where), bad.index,
+               stage->stage().number_in_step(micro_batch)};
       break;
     }
   }

@@ -268,6 +268,13 @@ void Stage::backward_weight(int micro_batch) {
   now.split.reset();
 }
 
+int Stage::number_in_step(int micro_batch) const {
+  const auto is_of_step = [&](const auto& work) {
+    return work->step == works_[static_cast<size_t>(micro_batch)]->step;
+  };
+  return static_cast<int>(std::count_if(works_.begin(), works_.begin() + micro_batch, is_of_step));
+}
+
 NonFinite Stage::find_bad_number(int micro_batch) {
   Work& now = work(micro_batch);
   BatchNormLog ignored(*models_[0]);

@@ -76,6 +76,8 @@ class Stage {
   double weight(int step = 0) const { return sums_.at(static_cast<size_t>(step)).weight; }
   /// The first micro-batch whose loss isn't finite: it has no backward.
   std::optional<int> bad_micro_batch() const { return bad_micro_batch_; }
+  /// Its number among those of its step.
+  int number_in_step(int micro_batch) const;
   /// Where in this stage the first number that isn't finite is, running forward again.
   NonFinite find_bad_number(int micro_batch);
 

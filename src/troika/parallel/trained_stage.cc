@@ -78,8 +78,7 @@ StageSetting TrainedStage::setting(const TrainedStageParts& parts) {
 }
 
 void TrainedStage::begin_steps(const StageSteps& steps, std::span<const Batch> pieces, const Loss& loss) {
-  refuse_instance_norm(instance_norm_, pieces.size());
-  if (!batch_norm_.empty()) check_batch_norm_steps(steps, pieces);
+  check_norms(steps, pieces);
   taken_.clear();
   sync().begin_step();
   for (const auto& model : placed_.models) {
@@ -90,13 +89,16 @@ void TrainedStage::begin_steps(const StageSteps& steps, std::span<const Batch> p
   stage_.begin_steps(steps, pieces, loss);
 }
 
-void TrainedStage::check_batch_norm_steps(const StageSteps& steps, std::span<const Batch> pieces) const {
+void TrainedStage::check_norms(const StageSteps& steps, std::span<const Batch> pieces) const {
   size_t begin = 0;
   while (begin < pieces.size()) {
     size_t end = begin + 1;
     while (end < pieces.size() && (steps.of_pieces.empty() || steps.of_pieces[end] == steps.of_pieces[begin]))
       ++end;
-    check_batch_norm_pieces(batch_norm_, pieces.subspan(begin, end - begin), options_.batch_norm_group);
+    refuse_instance_norm(instance_norm_, end - begin);
+    if (!batch_norm_.empty()) {
+      check_batch_norm_pieces(batch_norm_, pieces.subspan(begin, end - begin), options_.batch_norm_group);
+    }
     begin = end;
   }
 }

@@ -76,7 +76,7 @@ class TrainedStage {
  private:
   GradientSync& sync() const { return *placed_.sync; }
   StageSetting setting(const TrainedStageParts& parts);
-  void check_batch_norm_steps(const StageSteps& steps, std::span<const Batch> pieces) const;
+  void check_norms(const StageSteps& steps, std::span<const Batch> pieces) const;
 
   Communicator& data_;
   ReplicaOptions options_;
