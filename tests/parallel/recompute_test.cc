@@ -181,7 +181,7 @@ TEST(Recompute, SkipsAndTiesAreTheSameBits) {
   };
   const Tensors expected = run({});
   for (const std::vector<std::string>& patterns :
-       {std::vector<std::string>{"*"}, {"a"}, {"b", "c"}, {"fork", "c"}, {"f*k", "*b"}}) {
+       {std::vector<std::string>{"*"}, {"a"}, {"b", "c"}, {"fork", "c"}, {"f*k", "*b"}, {"?", "[e-g]ork"}}) {
     EXPECT_TRUE(bitwise_equal(run(patterns), expected)) << patterns[0];
   }
 }

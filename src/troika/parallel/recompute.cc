@@ -3,6 +3,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/equal.h>
+#include <fnmatch.h>
 #include <torch/nn/module.h>
 
 #include <optional>
@@ -265,18 +266,6 @@ std::unique_ptr<SavedVariableHooks> Recomputation::hooks() {
   return std::make_unique<Placeholder>(shared_from_this());
 }
 
-/// * stands for any text.
-bool matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] == '*') {
-    for (size_t i = 0; i <= name.size(); ++i) {
-      if (matches(pattern.substr(1), name.substr(i))) return true;
-    }
-    return false;
-  }
-  return !name.empty() && pattern[0] == name[0] && matches(pattern.substr(1), name.substr(1));
-}
-
 }  // namespace
 
 NoRecompute::NoRecompute() : before_(std::exchange(is_off, true)) {}
@@ -303,6 +292,9 @@ Layer recomputed(Layer layer) {
 
 std::vector<Layer> recompute_matching(std::vector<Layer> layers, const std::vector<std::string>& patterns,
                                       const std::string& key) {
+  const auto matches = [](const std::string& pattern, const std::string& name) {
+    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  };
   std::vector<std::string> names;
   for (const Layer& layer : layers) names.push_back(layer.name);
   for (const std::string& pattern : patterns) {

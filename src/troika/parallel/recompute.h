@@ -43,8 +43,8 @@ class NoRecompute {
   bool before_;
 };
 
-/// Those layers recomputed whose names match a pattern; * stands for any text. Throws UsageError for a
-/// pattern that no layer matches; `key` is where it came from.
+/// Those layers recomputed whose names match a pattern, as a shell matches files (fnmatch(3)). Throws
+/// UsageError for a pattern that no layer matches; `key` is where it came from.
 std::vector<Layer> recompute_matching(std::vector<Layer> layers, const std::vector<std::string>& patterns,
                                       const std::string& key);
 
