@@ -11,6 +11,7 @@
 #include "troika/base/memory.h"
 #include "troika/base/text.h"
 #include "troika/comm/rank_group.h"
+#include "troika/train/mesh_picture.h"
 #include "troika/train/pipeline_trace.h"
 #include "troika/train/rank_loop.h"
 
@@ -222,6 +223,12 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   report.micro_batches = work.recipe.parallel.micro_batches;
   report.threads_per_rank = *work.recipe.parallel.threads_per_rank;
   if (work.mesh().pipeline > 1) progress.line(plan.text);
+  if (work.tensor_plan) {
+    std::vector<std::string> names;
+    for (const Layer& layer : work.layers) names.push_back(layer.name);
+    progress.line(table_of(*work.tensor_plan));
+    progress.line(mesh_picture(work.mesh(), names, work.lanes_of_stages(), work.starts()));
+  }
   std::vector<std::vector<Span>> spans(static_cast<size_t>(work.ranks()));
   internal::Run run{work,
                     options,
