@@ -91,6 +91,7 @@ std::vector<int64_t> cut(const Recipe& recipe, const std::vector<Layer>& layers,
   const Schedule& schedule = plan.options.schedule;
   require_enough_layers(layers.size(), plan, parallel.mesh->pipeline);
   if (!parallel.cuts.empty()) return named_cuts(layers, plan, parallel);
+  if (schedule.num_stages() == 1) return {0};
   PartitionRequest request{.stages = schedule.num_stages()};
   // How late a layer's gradient comes depends on its stage: two runs must not differ by a measurement.
   if (parallel.cut_by == "parameters" || (parallel.cut_by.empty() && plan.options.window))

@@ -15,11 +15,14 @@ std::string memory_text(const std::vector<StageReport>& stages) {
   std::string text;
   for (size_t s = 0; s < stages.size(); ++s) {
     const StageReport& stage = stages[s];
-    if (!stage.predicted_peak_bytes || !stage.peak_bytes) continue;
-    text += fmt::format("{}: {} of tensors at most, {} predicted\n",
+    if (!stage.peak_bytes) continue;
+    text += fmt::format("{}: {} of tensors at most",
                         stages.size() == 1 ? "each rank's training" : fmt::format("stage {}", s),
-                        human_bytes(static_cast<double>(*stage.peak_bytes)),
-                        human_bytes(static_cast<double>(*stage.predicted_peak_bytes)));
+                        human_bytes(static_cast<double>(*stage.peak_bytes)));
+    if (stage.predicted_peak_bytes) {
+      text += fmt::format(", {} predicted", human_bytes(static_cast<double>(*stage.predicted_peak_bytes)));
+    }
+    text += "\n";
   }
   return text;
 }

@@ -156,7 +156,6 @@ ModelProfile profile_model(const Workload& work, bool in_parts) {
   ReplicaOptions options = replica_options(work);
   options.pipeline.reset();
   ProfileOptions how{.in_parts = in_parts};
-  if (work.mesh().pipeline == 1) how.seconds = 0;  // there is nothing to cut: only its memory is asked for
   with_plain_errors([&] { profile.layers = profile_layers(work.layers, options, batch, work.loss, how); });
   return profile;
 }

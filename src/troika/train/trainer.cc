@@ -11,7 +11,6 @@
 #include "troika/base/memory.h"
 #include "troika/base/text.h"
 #include "troika/comm/rank_group.h"
-#include "troika/train/mesh_picture.h"
 #include "troika/train/pipeline_trace.h"
 #include "troika/train/rank_loop.h"
 
@@ -172,6 +171,10 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   work.ranks_were_auto = automatic;
   require_sense(work, options);
   describe_data(work, progress);
+  // Before the rows are opened for the ranks: two sources at a time take twice the memory budget.
+  if (work.mesh().pipeline > 1 && !work.profile) {
+    work.profile = profile_model(work, has_parts(work.pipeline->options.schedule));
+  }
   std::unique_ptr<Opened> opened = std::make_unique<Opened>(work);
   TrainReport report;
   report.seconds_between_rows = seconds_between_rows(work.dataset, work.features.windows, work.split);
@@ -216,18 +219,12 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
 
   report.mesh = work.mesh();
   report.schedule = work.schedule();
-  if (!work.profile)
-    work.profile = profile_model(work, work.pipeline && has_parts(work.pipeline->options.schedule));
-  const RunPlan plan = plan_stages(work);
-  if (work.pipeline) report.predicted_bubble_rate = plan.bubble;
+  const RunPlan plan = work.profile ? plan_stages(work) : RunPlan{};
   report.micro_batches = work.recipe.parallel.micro_batches;
   report.threads_per_rank = *work.recipe.parallel.threads_per_rank;
-  if (work.mesh().pipeline > 1) progress.line(plan.text);
-  if (work.tensor_plan) {
-    std::vector<std::string> names;
-    for (const Layer& layer : work.layers) names.push_back(layer.name);
-    progress.line(table_of(*work.tensor_plan));
-    progress.line(mesh_picture(work.mesh(), names, work.lanes_of_stages(), work.starts()));
+  if (work.mesh().pipeline > 1) {
+    report.predicted_bubble_rate = plan.bubble;
+    progress.line(plan.text);
   }
   std::vector<std::vector<Span>> spans(static_cast<size_t>(work.ranks()));
   internal::Run run{work,
