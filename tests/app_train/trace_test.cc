@@ -126,6 +126,19 @@ TEST_F(StepTrace, DataRanksShareNoArrow) {
   expect_arrows(events, 4, 2, 4);
 }
 
+TEST_F(StepTrace, IsTitledByTheStepsThatItShows) {
+  const auto title_of = [&](const std::string& schedule) {
+    const auto events = events_of({"--mesh", "pipeline=2", "--schedule", schedule});
+    for (const Json& event : events.at("M")) {
+      if (event.at("name") == "process_name") return event.at("args").at("name").get<std::string>();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(title_of("1f1b"), "one training step, 2 ranks");
+  // It drains after each epoch of 8 steps, and step 20 of the 22 is shown.
+  EXPECT_EQ(title_of("pipedream"), "a window of 6 training steps, 2 ranks");
+}
+
 TEST_F(StepTrace, WithoutAPipelineThereAreNone) {
   auto events = events_of({"--ranks", "2"});
   EXPECT_EQ(thread_names(events["M"]), (std::vector<std::string>{"rank 0 · data 0", "rank 1 · data 1"}));

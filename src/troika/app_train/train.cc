@@ -12,8 +12,11 @@ namespace troika {
 namespace {
 
 std::string drawing(const TrainReport& report, bool json) {
-  const std::string title =
-      fmt::format("one training step, {} rank{}", report.trace.ranks, report.trace.ranks == 1 ? "" : "s");
+  const std::string title = fmt::format(
+      "{}, {} rank{}",
+      report.traced_steps == 1 ? "one training step"
+                               : fmt::format("a window of {} training steps", report.traced_steps),
+      report.trace.ranks, report.trace.ranks == 1 ? "" : "s");
   if (json) return chrome_json(report.trace, title, {.mesh = report.mesh});
   if (report.lanes.spans.empty()) return draw_svg({report.trace}, {title});
   return draw_svg({report.simulated, report.lanes},
