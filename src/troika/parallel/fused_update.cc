@@ -150,8 +150,8 @@ struct Pass {
   Gradients gradients;
 };
 
-// In one loop, without a stop in between, where one or two gradients are all there is: twice as fast as by
-// blocks when the buffers don't fit a cache. False if that is not so.
+// In one loop, without a stop in between, where one or two gradients are all there is: 1.03 to 1.35 times as
+// fast as by blocks (SGD and AdamW, 8 thousand to 33 million weights). False if that is not so.
 template <Rule rule, typename T>
 TROIKA_INLINE bool update_at_once(const Pass<T>& pass, int& bad) {
   const Gradients gradients = pass.gradients;
