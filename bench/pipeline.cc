@@ -1,6 +1,7 @@
 // What a pipeline costs and gains. First the executor alone: stages that sleep, the step's length against the
 // one simulated from the passes' own durations, for each synchronous schedule. Then real models on as many
 // cores as lanes, in alternating blocks of steps (ways.h), against one rank that has all these cores, or one.
+// Last the first of these models with and without meters of its stages' memory.
 // With --serve one way waits for orders of bench/peers/compare.py.
 #include <CLI/CLI.hpp>
 
@@ -109,6 +110,26 @@ nlohmann::json run_rates(const Case& c, const Options& options) {
   return {{"name", c.name()}, {"ways", rows}};
 }
 
+nlohmann::json run_meters(const Options& options) {
+  const Case of = bench::pipeline_cases().front();
+  std::vector<Way> ways = bench::metered_ways(of, options.lanes);
+  bench::measure(ways, options.seconds, options.rounds);
+  if (!options.json) {
+    bench::Table table({fmt::format("{}, {} lanes, 1f1b, 8 micro-batches", of.name(), options.lanes),
+                        "us a step (quartiles)", "samples/s", "of it without meters (quartiles)"});
+    for (const Way& way : ways) {
+      table.add({way.name, text(microseconds(way), 0), fmt::format("{:.0f}", samples_per_s(way)),
+                 text(speed_up(way, ways[0]), 4)});
+    }
+    table.print();
+    std::fflush(stdout);
+  }
+  return {{"name", of.name()},
+          {"microseconds_without", to_json(microseconds(ways[0]))},
+          {"microseconds_with", to_json(microseconds(ways[1]))},
+          {"throughput_kept", to_json(speed_up(ways[1], ways[0]))}};
+}
+
 int serve(const Options& options) {
   for (const Case& c : bench::pipeline_cases()) {
     if (c.name() == options.filter && bench::serve(bench::pipeline_ways(c, options.lanes), options.serve))
@@ -135,12 +156,14 @@ int run(const Options& options) {
                            {"lanes", options.lanes},
                            {"rounds", options.rounds},
                            {"cases", nlohmann::json::array()}};
-  const bool good = options.part == "rates" || run_overhead(options, result["overhead"]);
+  const auto is_asked = [&](const char* part) { return options.part == "all" || options.part == part; };
+  const bool good = !is_asked("overhead") || run_overhead(options, result["overhead"]);
   for (const Case& c : bench::pipeline_cases()) {
-    if (options.part == "overhead" || c.name().find(options.filter) == std::string::npos) continue;
+    if (!is_asked("rates") || c.name().find(options.filter) == std::string::npos) continue;
     result["cases"].push_back(run_rates(c, options));
   }
-  if (result["overhead"].empty() && result["cases"].empty()) {
+  if (is_asked("meters") && options.filter.empty()) result["meters"] = run_meters(options);
+  if (result["overhead"].empty() && result["cases"].empty() && !result.contains("meters")) {
     fmt::print(stderr, "pipeline: no schedule and no model has \"{}\" in its name\n", options.filter);
     return 2;
   }
@@ -153,12 +176,13 @@ int run(const Options& options) {
 int main(int count, char** arguments) {
   prefer_huge_pages();  // as the command does
   CLI::App app(
-      "Times pipelines: what the executor adds to a step, and training steps of two models.\nExample: "
+      "Times pipelines: what the executor adds to a step, training steps of two models, and what memory "
+      "meters cost.\nExample: "
       "pipeline "
       "--part overhead --filter zb-h1");
   Options options;
   app.add_option("--part", options.part, "what to time")
-      ->check(CLI::IsMember({"all", "overhead", "rates"}))
+      ->check(CLI::IsMember({"all", "overhead", "rates", "meters"}))
       ->capture_default_str();
   app.add_option("--overhead-lanes", options.overhead_lanes, "lanes of stages that sleep")
       ->check(CLI::Range(2, 1024))

@@ -14,6 +14,7 @@
 #include "troika/base/progress.h"
 #include "troika/base/split.h"
 #include "troika/comm/rank_group.h"
+#include "troika/parallel/memory_meter.h"
 #include "troika/parallel/replica.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/partition.h"
@@ -134,6 +135,7 @@ struct Setting {
   int micro_batches = 1;
   std::string schedule = {};  // of several lanes
   WeightPlacement weights = WeightPlacement::shared;
+  bool metered = false;  // each stage's memory is counted, as in a training run
 };
 
 /// The first layer of each stage, so that the largest has as few parameters as possible.
@@ -176,7 +178,10 @@ double engine(const Case& c, const Setting& setting, int steps) {
   group.pin = ranks > 1;  // one rank stays where it was put above
   run_thread_ranks(ranks, group, [&](Communicator& communicator) {
     at::set_num_threads(setting.threads);
-    Replica replica(communicator, layers_of(c), options);
+    std::vector<MemoryMeter> meters(setting.metered ? options.pipeline->starts.size() : 0);
+    ReplicaOptions own = options;
+    if (setting.metered) own.meter_of = [&](int stage) { return &meters[static_cast<size_t>(stage)]; };
+    Replica replica(communicator, layers_of(c), own);
     std::vector<Batch> pieces;
     for (int i = 0; i < setting.micro_batches; ++i) {
       const Range micro_batch = share({0, c.batch}, setting.micro_batches, i);
@@ -255,6 +260,16 @@ std::vector<Way> pipeline_ways(const Case& c, int lanes) {
       add(fmt::format("{} lanes, {}, {} micro-batches", lanes, schedule, micro_batches),
           {.mesh = {1, lanes, 1}, .micro_batches = micro_batches, .schedule = schedule});
     }
+  }
+  return ways;
+}
+
+std::vector<Way> metered_ways(const Case& c, int lanes) {
+  std::vector<Way> ways;
+  for (const bool metered : {false, true}) {
+    const Setting setting{.mesh = {1, lanes, 1}, .micro_batches = 8, .schedule = "1f1b", .metered = metered};
+    ways.push_back(
+        {metered ? "with meters" : "without", c.batch, [=](int steps) { return engine(c, setting, steps); }});
   }
   return ways;
 }

@@ -37,4 +37,7 @@ Ways ways_of(const Case& of, int ranks);
 std::vector<Way> pipeline_ways(const Case& of, int lanes);
 std::string one_rank(int threads, int micro_batches = 1);  // the names of the first ones
 
+/// The same pipeline without memory meters and with them.
+std::vector<Way> metered_ways(const Case& of, int lanes);
+
 }  // namespace troika::bench
