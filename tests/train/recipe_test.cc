@@ -112,7 +112,10 @@ TEST_F(RecipeTest, WrongTypesAndRangesAreNamed) {
   EXPECT_EQ(message(std::string(kGood) + "steps = 4\n"),
             "recipe.toml:7: train.steps stands beside train.epochs; keep one of them");
   EXPECT_EQ(message("data = 5\n"), "recipe.toml:1: data is 5 (integer), expected a table in braces");
-  EXPECT_EQ(message("[data]\npath = \"x\"\n"), "recipe.toml: data.target is missing: the column to predict");
+  EXPECT_EQ(
+      message("[data]\npath = \"x\"\n"),
+      "recipe.toml: data.target is missing: the column to predict (model.type = \"gpt\", which reads text, "
+      "needs none)");
   EXPECT_EQ(message("[data]\npath = \"x\"\ntarget = \"y\"\nfeatures = [\"x\", \"y\"]\n"),
             "recipe.toml:4: data.features holds the target \"y\": the model would be given the answer");
   EXPECT_EQ(message("[data]\npath = \"x\"\ntarget = \"y\"\nsplit = {train = 0.9, test = 0.2}\n"),
@@ -141,10 +144,44 @@ TEST_F(RecipeTest, RecomputeIsAChoiceOrAListOfLayers) {
   EXPECT_NE(message(kGood, {"parallel.recompute=[]"}).find("is an empty list"), std::string::npos);
 }
 
+TEST_F(RecipeTest, ATextNeedsItsWindowOnly) {
+  const std::string text = "[data]\npath = \"x\"\nwindow = 32\n[model]\ntype = \"gpt\"\nheads = 4\n";
+  const Recipe recipe = parse(text);
+  EXPECT_EQ(recipe.data.targets, std::vector<std::string>{"byte"});
+  EXPECT_EQ(recipe.data.window, 32);
+  EXPECT_EQ(recipe.data.stride, 32);
+  EXPECT_EQ(recipe.data.split.by, "order");
+  EXPECT_EQ(parse(to_toml(recipe)), recipe);
+  Recipe files = parse(text, {"data.stride=8", "data.split={by=\"series\"}", "data.series=\"file\""});
+  EXPECT_EQ(files.data.stride, 8);
+  EXPECT_EQ(files.data.series, std::vector<std::string>{"file"});
+  EXPECT_EQ(parse(to_toml(files)), files);
+  const std::string rest =
+      " is of tables, and model.type = \"gpt\" reads text, of which it predicts the next byte";
+  for (const std::string setting : {"target=\"x\"", "features=[\"x\"]", "time=\"x\"", "weight=\"x\"",
+                                    "season=3", "max_gap=3", "horizon=2"}) {
+    const std::string key = "data." + setting.substr(0, setting.find('='));
+    EXPECT_EQ(message(text, {"data." + setting}), "--set data." + setting + ": " + key + rest);
+  }
+  EXPECT_EQ(message(text, {"data.series=\"x\""}),
+            "--set data.series=\"x\": data.series" + rest + "; its series are its files, \"file\"");
+  EXPECT_EQ(
+      message("[data]\npath = \"x\"\n[model]\ntype = \"gpt\"\n"),
+      "recipe.toml: data.window is missing: how many bytes model.type = \"gpt\" sees in a sample, 128 for "
+      "example");
+  EXPECT_EQ(message(text, {"train.loss=\"mse\""}),
+            "--set train.loss=\"mse\": train.loss of the gpt is cross_entropy");
+  EXPECT_EQ(
+      message(text, {"train.class_weights=\"balanced\""}),
+      "--set train.class_weights=\"balanced\": train.class_weights is not used by the gpt: each byte counts "
+      "the same");
+  EXPECT_EQ(
+      message(kGood, {"data.split={by=\"order\"}"}),
+      "--set data.split={by=\"order\"}: data.split.by = \"order\" cuts series in the order of their rows, "
+      "and needs data.window");
+}
+
 TEST_F(RecipeTest, WhatIsNotBuiltYetSaysSo) {
-  EXPECT_EQ(message(std::string(kGood) + "[model]\ntype = \"gpt\"\n"),
-            "recipe.toml:8: model.type = \"gpt\" is not in this version, which has mlp, lstm, gru, tcn, "
-            "transformer, cnn");
   EXPECT_EQ(message(std::string(kGood) + "device = \"cuda\"\n"),
             "recipe.toml:7: train.device = \"cuda\" is not in this version, which has cpu");
 }

@@ -29,8 +29,8 @@ Metrics evaluate(const Workload& work, Model& model, const RowSet& rows) {
     const at::Tensor predicted = outputs[0].to(at::kDouble).contiguous();
     std::vector<double> targets(static_cast<size_t>(batch.samples * work.features.target_width()));
     raw_targets(work.features, work.dataset, buffer, targets.data());
-    sums.add(work.features, batch.samples, predicted.size(1), predicted.const_data_ptr<double>(),
-             targets.data(), loss.sum.item<double>());
+    sums.add(work.features, work.features.counted(batch.samples), predicted.size(-1),
+             predicted.const_data_ptr<double>(), targets.data(), loss.sum.item<double>());
   });
   return sums.metrics(work.features);
 }

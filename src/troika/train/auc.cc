@@ -27,7 +27,7 @@ double area_under_curve(std::vector<float> positives, std::vector<float> negativ
 }
 
 int64_t score_columns(const FeaturePlan& plan) {
-  if (plan.kind == TargetKind::number) return 0;
+  if (plan.kind == TargetKind::number || plan.kind == TargetKind::tokens) return 0;
   const auto classes = static_cast<int64_t>(plan.targets[0].classes.size());
   return classes == 2 ? 1 : classes;
 }

@@ -78,7 +78,8 @@ void add_earlier(const Samples& samples, Guess& guess) {
 
 Metrics metrics_of(const FeaturePlan& plan, Guess& guess) {
   // A constant ties all samples, so it separates no class from another.
-  if (!guess.logits.empty()) guess.sums.set_auc(guess.sums.classes_seen(plan) > 1 ? 0.5 : kNoValue);
+  if (!guess.logits.empty() && plan.kind != TargetKind::tokens)
+    guess.sums.set_auc(guess.sums.classes_seen(plan) > 1 ? 0.5 : kNoValue);
   Metrics metrics = guess.sums.metrics(plan, !guess.logits.empty());
   metrics.left_out = guess.left_out;
   return metrics;
@@ -87,7 +88,10 @@ Metrics metrics_of(const FeaturePlan& plan, Guess& guess) {
 /// Log shares of the classes among the training samples' targets.
 std::vector<double> class_logits(const FeaturePlan& plan, const Dataset& dataset, const RowSet& training) {
   std::vector<double> counts(plan.targets[0].classes.size(), 1);
-  scan_rows(dataset, answer_rows(training, plan.windows), [&](const RowBuffer& buffer) {
+  const bool tokens = plan.kind == TargetKind::tokens;
+  const RowSet rows =
+      tokens ? covered_rows(training, plan.windows.span()) : answer_rows(training, plan.windows);
+  scan_rows(dataset, rows, [&](const RowBuffer& buffer) {
     for (int64_t row = 0; row < buffer.rows; ++row) {
       const double code = target_at(plan.targets[0], dataset, buffer, row);
       TROIKA_ASSERT(!std::isnan(code), "a training sample without a target");
@@ -123,9 +127,14 @@ std::vector<Guess> guesses_of(const FeaturePlan& plan, const Dataset& dataset, c
   } else {
     std::vector<double> logits = class_logits(plan, dataset, training);
     const auto most = static_cast<size_t>(std::ranges::max_element(logits) - logits.begin());
-    add("majority", "most frequent class of the training rows, " + plan.targets[0].classes[most]).logits =
-        std::move(logits);
+    const std::string& name = plan.targets[0].classes[most];
+    add("majority", plan.kind == TargetKind::tokens
+                        ? fmt::format("most frequent byte of the training rows, \"{}\"", name)
+                        : "most frequent class of the training rows, " + name)
+        .logits = std::move(logits);
   }
+  // The byte before is a poor guess of the next one.
+  if (plan.kind == TargetKind::tokens) return guesses;
   // With horizon 0 the model doesn't see the target's past, so it needn't beat it.
   if (!windows.any() || windows.horizon == 0) return guesses;
   add("persistence", "last known value")
@@ -203,6 +212,7 @@ double seconds_between_rows(const Dataset& dataset, const WindowOptions& windows
 }
 
 double error_of(const Metrics& metrics) {
+  if (const std::optional<double> bits = find_figure(metrics.values, "bits_per_byte")) return *bits;
   if (const std::optional<double> accuracy = find_figure(metrics.values, "accuracy")) return 1 - *accuracy;
   double logs = 0;
   int64_t count = 0;
@@ -236,7 +246,7 @@ std::string to_beat(const std::vector<Baseline>& baselines) {
     part = baseline.validation ? "validation" : "test";
     text += (text.empty() ? "" : "; ") + baseline.name;
     for (const auto& [name, value] : metrics->values) {
-      if (name == "rmse" || name.ends_with(".rmse") || name == "accuracy")
+      if (name == "rmse" || name.ends_with(".rmse") || name == "accuracy" || name == "bits_per_byte")
         text += fmt::format(" {} {:.4g}", name, value);
     }
   }

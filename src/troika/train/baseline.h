@@ -19,11 +19,12 @@ struct Baseline {
 };
 
 /// Numbers: the mean of the training rows. Classes: the most frequent one of the training rows, with the
-/// classes' shares there as its probabilities (one more of each, so that none is impossible). Windows with
-/// horizon >= 1 also have the last known value of the target for every step ahead ("persistence") and, with
-/// `season` rows, the value that many rows before the predicted row, or as many seasons before as it takes to
-/// lie inside the window ("seasonal"). A sample whose value is null there is left out of that baseline and
-/// counted. One pass over the rows, in a bounded memory. TROIKA_ASSERTs that a season fits in the window.
+/// classes' shares there as its probabilities (one more of each, so that none is impossible). Tokens: the
+/// same of bytes, and no other. Windows with horizon >= 1 also have the last known value of the target for
+/// every step ahead ("persistence") and, with `season` rows, the value that many rows before the predicted
+/// row, or as many seasons before as it takes to lie inside the window ("seasonal"). A sample whose value is
+/// null there is left out of that baseline and counted. One pass over the rows, in a bounded memory.
+/// TROIKA_ASSERTs that a season fits in the window.
 std::vector<Baseline> measure_baselines(const FeaturePlan& plan, const Dataset& dataset, const Split& split,
                                         std::optional<int64_t> season);
 
@@ -41,7 +42,7 @@ std::optional<int64_t> choose_season(const DataRecipe& recipe, const WindowOptio
 double seconds_between_rows(const Dataset& dataset, const WindowOptions& windows, const Split& split);
 
 /// How bad a prediction is, to rank several of the same samples: the rmse (of several targets the geometric
-/// mean, which no unit changes), or 1 - accuracy. NaN if it isn't known.
+/// mean, which no unit changes), bits per byte, or 1 - accuracy. NaN if it isn't known.
 double error_of(const Metrics& metrics);
 
 /// The one with the smallest error on the test rows, else on the validation rows; null if there is none.

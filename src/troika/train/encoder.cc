@@ -141,8 +141,8 @@ void for_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffe
     const TargetColumn& target = plan.targets[static_cast<size_t>(i)];
     TROIKA_ASSERT(target.index >= 0, target.column + " is not in the dataset");
     for (int64_t sample = 0; sample < samples; ++sample) {
-      const int64_t first = sample * plan.windows.span() + plan.windows.first_step_ahead();
-      for (int64_t step = 0; step < plan.windows.steps_ahead(); ++step) {
+      const int64_t first = sample * plan.windows.span() + plan.first_answer();
+      for (int64_t step = 0; step < plan.answers(); ++step) {
         const double value = value_at(dataset, rows, first + step, target.storage, target.index, false);
         if (std::isnan(value)) {
           fail(
@@ -208,7 +208,8 @@ void raw_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffe
 }
 
 void encode_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, float* targets) {
-  TROIKA_ASSERT(plan.kind != TargetKind::classes, "classes are whole numbers");
+  TROIKA_ASSERT(plan.kind == TargetKind::number || plan.kind == TargetKind::binary,
+                "classes are whole numbers");
   const int64_t width = plan.target_width();
   std::vector<double> mean, scale;
   for (const TargetColumn& target : plan.targets) {
@@ -224,8 +225,10 @@ void encode_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBu
 void encode_classes(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows,
                     int64_t* classes) {
   TROIKA_ASSERT(plan.kind != TargetKind::number, "numbers have no classes");
-  for_targets(plan, dataset, rows,
-              [&](int64_t sample, int64_t, double value) { classes[sample] = static_cast<int64_t>(value); });
+  const int64_t width = plan.target_width();
+  for_targets(plan, dataset, rows, [&](int64_t sample, int64_t place, double value) {
+    classes[sample * width + place] = static_cast<int64_t>(value);
+  });
 }
 
 }  // namespace troika

@@ -46,7 +46,12 @@ struct CategoryInput {
   bool operator==(const CategoryInput&) const = default;
 };
 
-enum class TargetKind { number, binary, classes };
+enum class TargetKind {
+  number,
+  binary,
+  classes,
+  tokens  // of a text: the class of the row after each row of the window
+};
 
 struct TargetColumn {
   std::string column;
@@ -68,9 +73,16 @@ struct FeaturePlan {
       left_out;  // columns that hold no value in any row, dropped because nobody asked for them
   bool operator==(const FeaturePlan&) const = default;
 
-  /// Width of the target array: all targets of the first step ahead, then of the second, ... for numbers; 1
-  /// otherwise.
-  int64_t target_width() const { return static_cast<int64_t>(targets.size()) * windows.steps_ahead(); }
+  /// Rows of a sample whose targets are predicted, and the first of them.
+  int64_t answers() const { return kind == TargetKind::tokens ? windows.window : windows.steps_ahead(); }
+  int64_t first_answer() const { return kind == TargetKind::tokens ? 1 : windows.first_step_ahead(); }
+  /// Width of the target array: all targets of the first step ahead, then of the second, ... for numbers; the
+  /// window for tokens; 1 otherwise.
+  int64_t target_width() const { return static_cast<int64_t>(targets.size()) * answers(); }
+  /// What metrics count, and what a loss is the mean over: samples, or their tokens.
+  int64_t counted(int64_t samples) const {
+    return kind == TargetKind::tokens ? samples * answers() : samples;
+  }
 };
 
 /// The recipe's windows; not any() without data.window.
@@ -80,7 +92,8 @@ WindowOptions windows_of(const DataRecipe& recipe);
 /// of the training ones (covered_rows). Inputs by default: every column but the targets, the weights and the
 /// time column. With windows, the targets' past too if they are predicted ahead, the time column's sines and
 /// cosines, and of the series columns the categories, if series aren't kept apart by the split.
-/// Throws UsageError naming the column for a feature or target that isn't there or can't be used.
+/// The target of a text (text_data.h) is its next bytes. Throws UsageError naming the column for a feature or
+/// target that isn't there or can't be used.
 FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, const RowSet& training_rows);
 
 /// Samples in `rows`, of `span` rows each; 0: plan.windows.span().
@@ -95,7 +108,7 @@ void encode_inputs(const FeaturePlan& plan, const Dataset& dataset, const RowBuf
 /// Standardised targets [samples, target_width] for numbers, 0/1 [samples] for binary. Not for `classes`.
 void encode_targets(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, float* targets);
 
-/// Class numbers [samples], for binary and classes.
+/// Class numbers [samples, target_width], for all kinds but numbers.
 void encode_classes(const FeaturePlan& plan, const Dataset& dataset, const RowBuffer& rows, int64_t* classes);
 
 /// Targets in their own unit [samples, target_width], all of the first step ahead first; class numbers for

@@ -28,12 +28,12 @@ void compute(const Workload& work, Replica& replica, const RowBuffer& rows, bool
   const Tensors outputs = replica.evaluate(batch.inputs);
   const LossValue loss = work.loss(outputs, batch);
   const at::Tensor plain = outputs.at(0).to(at::kDouble).contiguous();
-  const int64_t width = plain.size(1);
+  const int64_t width = plain.size(-1);
   const double* const numbers = plain.const_data_ptr<double>();
   std::vector<double> targets(static_cast<size_t>(batch.samples * work.features.target_width()));
   raw_targets(work.features, work.dataset, rows, targets.data());
-  chunk.sums.add(work.features, batch.samples, width, numbers, targets.data(), loss.sum.item<double>(),
-                 loss.weight);
+  chunk.sums.add(work.features, work.features.counted(batch.samples), width, numbers, targets.data(),
+                 loss.sum.item<double>(), loss.weight);
   if (with_scores)
     write_scores(work.features, batch.samples, width, numbers, targets.data(), chunk.records.data());
 }
@@ -50,7 +50,7 @@ int64_t chunk_samples(const Recipe& recipe, const FeaturePlan& plan, const Datas
   const int64_t inputs = static_cast<int64_t>(plan.floats.size()) * (4 + number) +
                          8 * static_cast<int64_t>(plan.categories.size()) + dataset.row_bytes();
   const int64_t held = kPerWidth * recipe.model.width * number;
-  const int64_t outputs = 4 * 8 * output_width(loss, plan);
+  const int64_t outputs = 4 * 8 * plan.counted(output_width(loss, plan));
   const int64_t fit = kChunkBytes / (rows * (inputs + held) + outputs);
   return static_cast<int64_t>(
       std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(fit, 1, kMostSamples))));

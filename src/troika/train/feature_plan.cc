@@ -6,6 +6,7 @@
 
 #include "troika/base/error.h"
 #include "troika/base/text.h"
+#include "troika/data/text_data.h"
 #include "troika/train/encoder.h"
 
 namespace troika {
@@ -43,7 +44,7 @@ void add_feature(const Column& column, bool trend, FeaturePlan& plan, std::vecto
   if (column.nulls > 0) masks.push_back(input(Encoding::mask));
 }
 
-void add_target(const Column& column, const DataRecipe& recipe, FeaturePlan& plan) {
+void add_target(const Dataset& dataset, const Column& column, const DataRecipe& recipe, FeaturePlan& plan) {
   TargetColumn target{column.name, column.storage, column.index, 0, 1, {}};
   const bool alone = recipe.targets.size() == 1;
   switch (column.type) {
@@ -78,6 +79,7 @@ void add_target(const Column& column, const DataRecipe& recipe, FeaturePlan& pla
     }
     plan.kind = target.classes.size() == 2 ? TargetKind::binary : TargetKind::classes;
   }
+  if (is_text(dataset) && column.name == kByteColumn) plan.kind = TargetKind::tokens;
   plan.targets.push_back(std::move(target));
 }
 
@@ -157,7 +159,8 @@ void measure(const Dataset& dataset, const RowSet& rows, FeaturePlan& plan) {
 }
 
 /// Whether a column is an input if nobody says which are (the rule is in encoder.h).
-bool is_feature_by_default(const Column& column, const DataRecipe& recipe) {
+bool is_feature_by_default(const Dataset& dataset, const Column& column, const DataRecipe& recipe) {
+  if (is_text(dataset)) return column.name == kByteColumn;
   const bool windows = recipe.window > 0;
   if (column.name == recipe.weight) return false;
   if (column.name == recipe.time) return windows && column.type == ColumnType::timestamp;
@@ -184,7 +187,7 @@ void add_features(const Dataset& dataset, const DataRecipe& recipe, FeaturePlan&
     add(column);
   }
   for (const Column& column : dataset.columns) {
-    if (!recipe.features.empty() || !is_feature_by_default(column, recipe)) continue;
+    if (!recipe.features.empty() || !is_feature_by_default(dataset, column, recipe)) continue;
     if (column.nulls == dataset.rows) {
       plan.left_out.push_back(column.name);
     } else {
@@ -214,7 +217,7 @@ FeaturePlan plan_features(const Dataset& dataset, const DataRecipe& recipe, cons
       fail_usage("data.target \"{}\" is null in all {} rows: there is nothing to learn from", name,
                  dataset.rows);
     }
-    add_target(column, recipe, plan);
+    add_target(dataset, column, recipe, plan);
   }
   add_features(dataset, recipe, plan);
   measure(dataset, training_rows, plan);

@@ -19,8 +19,9 @@ Encoding encoding_of(const std::string& name) {
   fail("\"{}\" is no encoding", name);
 }
 
-TargetKind kind_of(const std::vector<TargetColumn>& targets) {
+TargetKind kind_of(const std::vector<TargetColumn>& targets, bool tokens) {
   if (targets.empty()) fail("there is no target");
+  if (tokens) return TargetKind::tokens;
   const size_t classes = targets[0].classes.size();
   return classes == 0 ? TargetKind::number : classes == 2 ? TargetKind::binary : TargetKind::classes;
 }
@@ -62,7 +63,7 @@ FeaturePlan from_json(const Json& json) {
     }
     plan.targets.push_back(std::move(target));
   }
-  plan.kind = kind_of(plan.targets);
+  plan.kind = kind_of(plan.targets, json.value("tokens", false));
   if (const auto found = json.find("windows"); found != json.end()) {
     plan.windows.window = found->at("window").get<int64_t>();
     plan.windows.horizon = found->at("horizon").get<int64_t>();
@@ -196,6 +197,7 @@ std::string to_json(const FeaturePlan& plan) {
     out["windows"] = {{"window", windows.window}, {"horizon", windows.horizon}, {"stride", windows.stride},
                       {"series", windows.series}, {"time", windows.time},       {"max_gap", windows.max_gap}};
   }
+  if (plan.kind == TargetKind::tokens) out["tokens"] = true;
   out["left_out"] = plan.left_out;
   return out.dump(1) + "\n";
 }

@@ -23,7 +23,9 @@ at::Tensor elements(LossKind kind, const at::Tensor& output, const at::Tensor& t
     case LossKind::binary_cross_entropy:
       return at::binary_cross_entropy_with_logits(output, target, {}, {}, reduction);
     case LossKind::cross_entropy:
-      return at::cross_entropy_loss(output, target, {}, reduction);
+      // [n, classes], or of tokens [n, tokens, classes].
+      return at::cross_entropy_loss(output.dim() > 2 ? output.flatten(0, 1) : output, target.flatten(), {},
+                                    reduction);
   }
   TROIKA_ASSERT(false, "a loss without a formula");
 }
@@ -66,6 +68,7 @@ LossKind choose_loss(const std::string& name, const FeaturePlan& plan, const Dat
           "binary_cross_entropy, or choose another target",
           name, target, type());
     case TargetKind::classes:
+    case TargetKind::tokens:
       if (name.empty() || name == "cross_entropy") return LossKind::cross_entropy;
       fail_usage(
           "train.loss = \"{}\" needs {}, but data.target \"{}\" is of type {} with {} classes; use "
@@ -86,11 +89,13 @@ Loss make_loss(LossKind kind) {
     const at::Tensor& output = outputs.at(0);
     if (!batch.weights.defined()) {
       const at::Tensor sum = elements(kind, output, batch.target, at::Reduction::Sum);
-      // Numbers of one sample are averaged; classes have one loss a sample, whatever the width.
-      const bool several = kind != LossKind::cross_entropy && output.size(1) > 1;
+      // Classes have one loss a sample or token, whatever the width; numbers of one sample are averaged.
+      if (kind == LossKind::cross_entropy) return {sum, static_cast<double>(batch.target.numel())};
+      const bool several = output.size(1) > 1;
       return {several ? sum.mul(1.0 / static_cast<double>(output.size(1))) : sum,
               static_cast<double>(batch.samples)};
     }
+    TROIKA_ASSERT(output.dim() == 2, "tokens have no weights");
     at::Tensor each = elements(kind, output, batch.target, at::Reduction::None);
     if (each.dim() > 1) each = each.flatten(1).mean(1);
     // The divisor is summed in double, so that it doesn't matter how a batch was cut.

@@ -16,13 +16,14 @@ const char* name_of(LossKind kind);
 /// cross_entropy for more. Throws UsageError naming the target's type and what would fit.
 LossKind choose_loss(const std::string& name, const FeaturePlan& plan, const Dataset& dataset);
 
-/// How many numbers the model must give per sample.
+/// How many numbers the model must give per sample, or per token.
 int64_t output_width(LossKind kind, const FeaturePlan& plan);
 
-/// Outputs [n, width] against Batch::target. For several numbers (targets, or steps ahead) a sample's loss is
-/// the mean over them. Batch::weights multiply each sample's loss, and LossValue::weight is their sum (else
-/// the number of samples), so that the quotient of sums over pieces is the weighted mean. huber turns linear
-/// at 1 (one deviation of the target, which is standardised).
+/// Outputs [n, width], of tokens [n, tokens, width], against Batch::target. The weight of tokens is their
+/// number, so that their loss is the mean over tokens. For several numbers (targets, or steps ahead) a
+/// sample's loss is the mean over them. Batch::weights multiply each sample's loss, and LossValue::weight is
+/// their sum (else the number of samples), so that the quotient of sums over pieces is the weighted mean.
+/// huber turns linear at 1 (one deviation of the target, which is standardised).
 Loss make_loss(LossKind kind);
 
 }  // namespace troika

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "troika/base/error.h"
 #include "troika/data/split_values.h"
@@ -92,7 +93,8 @@ void MetricSums::add(const FeaturePlan& plan, int64_t rows, int64_t width, const
                      const double* targets, double loss, std::optional<double> weight) {
   numbers_[kLoss] += loss;
   numbers_[kWeight] += weight.value_or(static_cast<double>(rows));
-  std::vector<double> predictions(static_cast<size_t>(rows * plan.target_width()));
+  const int64_t numbers = plan.kind == TargetKind::number ? plan.target_width() : 1;
+  std::vector<double> predictions(static_cast<size_t>(rows * numbers));
   double log_loss = 0;
   for (int64_t row = 0; row < rows; ++row) {
     const double* const out = outputs + row * width;
@@ -207,6 +209,12 @@ void MetricSums::add_figures(const FeaturePlan& plan, bool with_log_loss, Metric
   }
   metrics.values.emplace_back("accuracy", right / n);
   if (with_log_loss) metrics.values.emplace_back("log_loss", numbers_[kLogLoss] / n);
+  if (plan.kind == TargetKind::tokens) {
+    if (with_log_loss) {
+      metrics.values.emplace_back("bits_per_byte", numbers_[kLogLoss] / n / std::numbers::ln2);
+    }
+    return;
+  }
   metrics.values.emplace_back("f1", classes == 2 ? f1_second : f1_sum / occurring);
   if (auc_ || !without_auc_.empty()) metrics.values.emplace_back("auc", auc_.value_or(kUndefined));
   metrics.note = without_auc_;

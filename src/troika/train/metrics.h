@@ -25,10 +25,10 @@ struct StepErrors {
 };
 
 /// Named figures in a fixed order. Numbers: rmse, mae, r2, each prefixed "<column>." if there are several
-/// targets, over all steps ahead. Classes: accuracy, log_loss, f1, auc, as far as they are known. One that
-/// isn't defined (r2 of a constant, auc of one class) is NaN.
+/// targets, over all steps ahead. Classes: accuracy, log_loss, f1, auc, as far as they are known. Tokens:
+/// accuracy, log_loss, bits_per_byte. One that isn't defined (r2 of a constant, auc of one class) is NaN.
 struct Metrics {
-  int64_t samples = 0;
+  int64_t samples = 0;  // of tokens: tokens
   Figures values;
   std::vector<StepErrors> per_horizon;  // windows of several steps ahead only
   int64_t left_out = 0;                 // samples that had no prediction (baselines)
@@ -54,9 +54,9 @@ class MetricSums {
  public:
   explicit MetricSums(const FeaturePlan& plan);
 
-  /// `outputs` are the model's [rows, width], in standardised units for numbers, logits for classes;
-  /// `targets` as raw_targets gives them; `loss` is the sum of the samples' losses, and `weight` what to
-  /// divide it by (absent: rows).
+  /// `rows` are samples, or tokens; `outputs` are the model's [rows, width], in standardised units for
+  /// numbers, logits for classes; `targets` as raw_targets gives them; `loss` is the sum of the samples'
+  /// losses, and `weight` what to divide it by (absent: rows).
   void add(const FeaturePlan& plan, int64_t rows, int64_t width, const double* outputs, const double* targets,
            double loss, std::optional<double> weight = {});
   /// Predictions in the target's own unit, or class numbers. Adds no log loss.

@@ -52,6 +52,13 @@ PredictModel open_run(const Path& run_dir, const Dataset& dataset) {
   PredictModel out;
   out.recipe = parse_recipe(run_dir / "recipe.toml");
   out.plan = read_features(run_dir / "features.json");
+  if (out.plan.kind == TargetKind::tokens) {
+    fail_usage(
+        "{}: its model, {}, goes on with a text, and predictions are of rows of a table; how well it does is "
+        "in "
+        "the run's report, and its weights are in model.safetensors",
+        run_dir.string(), out.recipe.model.type);
+  }
   bind_features(out.plan, dataset);
   out.weights = checkpoint_of(run_dir);
   const LossKind loss = choose_loss(out.recipe.train.loss, out.plan, dataset);

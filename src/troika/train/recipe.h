@@ -15,7 +15,8 @@
 namespace troika {
 
 struct SplitRecipe {
-  std::string by = "random";  // "random" | "time" | "series"; the default with windows is "time" or "series"
+  // "random" | "time" | "series" | "order"; the default with windows is "time" or "series", of a text "order"
+  std::string by = "random";
   double validation = 0.1;
   double test = 0.1;  // train is the rest
   bool operator==(const SplitRecipe&) const = default;
@@ -23,7 +24,7 @@ struct SplitRecipe {
 
 struct DataRecipe {
   std::string path;                   // the dataset's folder; absolute once parsed
-  std::vector<std::string> targets;   // one, or several numbers for a regression
+  std::vector<std::string> targets;   // one, or several numbers for a regression; of a text "byte"
   std::vector<std::string> features;  // empty: by default, as plan_features says (encoder.h)
   std::string time;                 // the column that orders the rows, for split.by = "time" and for windows
   std::vector<std::string> series;  // the columns that tell series apart
@@ -43,7 +44,7 @@ struct ModelRecipe {
   int64_t width = 128;
   int64_t layers = 2;  // hidden ones
   double dropout = 0;
-  int64_t heads = 0;  // transformer; 0: one for each 16 of width, at least 1
+  int64_t heads = 0;  // transformer, gpt; 0: one for each 16 of width, at least 1
   bool operator==(const ModelRecipe&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "troika/base/text.h"
+#include "troika/data/text_data.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/schedule/schedule_file.h"
 
@@ -24,12 +25,14 @@ std::string absolute(const Path& folder, const std::string& path) {
   return std::filesystem::absolute(folder / path).lexically_normal().string();
 }
 
-SplitRecipe read_split(const RecipeSource& source, const toml::table* table, const DataRecipe& data) {
+SplitRecipe read_split(const RecipeSource& source, const toml::table* table, const DataRecipe& data,
+                       bool text) {
   SplitRecipe split;
   // Windows that overlap would be in several parts of a random split.
   if (data.window > 0) split.by = data.time.empty() && !data.series.empty() ? "series" : "time";
+  if (text) split.by = "order";
   SectionReader in(source, table, "data.split");
-  in.choice("by", {"random", "time", "series"}, {}, split.by);
+  in.choice("by", {"random", "time", "series", "order"}, {}, split.by);
   in.number("validation", 0, 0.9, split.validation);
   in.number("test", 0, 0.9, split.test);
   double train = 1 - split.validation - split.test;
@@ -42,6 +45,9 @@ SplitRecipe read_split(const RecipeSource& source, const toml::table* table, con
   in.finish();
   if (split.by == "series" && data.series.empty()) {
     in.fail_at("by", "= \"series\" needs data.series: the columns that tell series apart");
+  }
+  if (split.by == "order" && data.window == 0) {
+    in.fail_at("by", "= \"order\" cuts series in the order of their rows, and needs data.window");
   }
   if (data.window > 0 && split.by == "random" && data.stride < data.window + data.horizon) {
     in.fail_at("by",
@@ -67,6 +73,24 @@ void check_names(const SectionReader& in, const DataRecipe& data) {
   }
 }
 
+/// A text's one target is its next byte, and its order is its own.
+void check_text(const SectionReader& in, DataRecipe& data) {
+  const auto is_or_absent = [](const std::vector<std::string>& names, const char* name) {
+    return names.empty() || (names.size() == 1 && names[0] == name);
+  };
+  const char* const own =
+      "is of tables, and model.type = \"gpt\" reads text, of which it predicts the next byte";
+  in.only_if(is_or_absent(data.targets, kByteColumn), "target", own);
+  in.only_if(is_or_absent(data.series, kFileColumn), "series",
+             fmt::format("{}; its series are its files, \"{}\"", own, kFileColumn));
+  for (const char* key : {"features", "time", "weight", "season", "max_gap"}) in.only_if(false, key, own);
+  in.only_if(data.horizon == 1, "horizon", own);
+  if (data.window == 0) {
+    in.fail_at("window", "is missing: how many bytes model.type = \"gpt\" sees in a sample, 128 for example");
+  }
+  data.targets = {kByteColumn};
+}
+
 std::optional<Mesh> read_mesh(const RecipeSource& source, const toml::table* table) {
   if (table == nullptr) return std::nullopt;
   SectionReader in(source, table, "parallel.mesh");
@@ -80,9 +104,11 @@ std::optional<Mesh> read_mesh(const RecipeSource& source, const toml::table* tab
 
 }  // namespace
 
+bool reads_text(const std::string& model_type) { return model_type == "gpt"; }
+
 bool has_batch_norm(const std::string& model_type) { return model_type == "cnn"; }
 
-DataRecipe read_data(const RecipeSource& source, const Path& folder) {
+DataRecipe read_data(const RecipeSource& source, const Path& folder, bool text) {
   DataRecipe data;
   SectionReader in(source, section(source, "data"), "data");
   in.text("path", data.path);
@@ -92,6 +118,7 @@ DataRecipe read_data(const RecipeSource& source, const Path& folder) {
   in.texts("series", true, data.series);
   in.integer("window", 0, kMostRows, data.window);
   in.integer("horizon", 0, kMostRows, data.horizon);
+  if (text) data.stride = std::max<int64_t>(1, data.window);  // each byte is predicted once
   in.integer("stride", 1, kMostRows, data.stride);
   in.number("max_gap", 0, 1e12, data.max_gap);
   in.integer("season", 1, kMostRows, data.season);
@@ -99,13 +126,17 @@ DataRecipe read_data(const RecipeSource& source, const Path& folder) {
   const toml::table* const split = in.table("split", false);
   in.finish();
   if (data.path.empty()) in.fail_at("path", "is missing: the folder that `troika pack` wrote");
-  if (data.targets.empty()) in.fail_at("target", "is missing: the column to predict");
+  if (text) check_text(in, data);
+  if (data.targets.empty()) {
+    in.fail_at("target",
+               "is missing: the column to predict (model.type = \"gpt\", which reads text, needs none)");
+  }
   for (const char* key : {"horizon", "stride", "max_gap", "season"}) {
     in.only_if(data.window > 0, key,
                "is used with windows only: set data.window to the rows that a sample sees, or leave it out");
   }
   in.only_if(!data.time.empty(), "max_gap", "needs data.time: the column that says how far apart rows are");
-  data.split = read_split(source, split, data);
+  data.split = read_split(source, split, data, text);
   in.only_if(data.window > 0 || data.split.by == "series", "series",
              "is used with data.window, or with split = {by = \"series\"}, only");
   check_names(in, data);
@@ -123,13 +154,14 @@ DataRecipe read_data(const RecipeSource& source, const Path& folder) {
 ModelRecipe read_model(const RecipeSource& source) {
   ModelRecipe model;
   SectionReader in(source, section(source, "model"), "model");
-  in.choice("type", {"mlp", "lstm", "gru", "tcn", "transformer", "cnn"}, {"gpt"}, model.type);
+  in.choice("type", {"mlp", "lstm", "gru", "tcn", "transformer", "cnn", "gpt"}, {}, model.type);
   in.integer("width", 1, 1 << 20, model.width);
   in.integer("layers", 0, 10000, model.layers);
   in.number("dropout", 0, 0.99, model.dropout);
   in.integer("heads", 0, 1 << 20, model.heads);
   in.finish();
-  in.only_if(model.type == "transformer", "heads", fmt::format("is not used by the {}", model.type));
+  in.only_if(model.type == "transformer" || model.type == "gpt", "heads",
+             fmt::format("is not used by the {}", model.type));
   if (model.heads > 0 && model.width % model.heads != 0) {
     in.fail_at("heads",
                fmt::format("is {}, which doesn't divide model.width = {}", model.heads, model.width));
@@ -232,3 +264,8 @@ void check_together(const RecipeSource& source, const Recipe& recipe) {
 }
 
 }  // namespace troika::internal
+  if (!reads_text(type)) return;
+  train.only_if(false, "class_weights",
+                fmt::format("is not used by the {}: each byte counts the same", type));
+  train.only_if(recipe.train.loss.empty() || recipe.train.loss == "cross_entropy", "loss",
+                fmt::format("of the {} is cross_entropy", type));

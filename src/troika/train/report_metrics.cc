@@ -62,8 +62,9 @@ std::string table(const std::vector<Part>& parts, const std::vector<std::string>
     if (name.starts_with(prefixes.front())) columns.push_back(name.substr(prefixes.front().size()));
   }
   std::string text = fmt::format("  {:<{}}", "", kNameWidth);
-  for (const std::string& column : columns) text += fmt::format("{:>11}", column);
-  text += fmt::format("{:>12}\n", "samples");
+  const auto width_of = [](const std::string& column) { return std::max<size_t>(11, column.size() + 2); };
+  for (const std::string& column : columns) text += fmt::format("{:>{}}", column, width_of(column));
+  text += fmt::format("{:>12}\n", std::ranges::count(columns, "bits_per_byte") > 0 ? "bytes" : "samples");
   for (const Part& part : parts) {
     for (size_t t = 0; t < std::min(prefixes.size(), kMostTargets); ++t) {
       const std::string target =
@@ -72,7 +73,8 @@ std::string table(const std::vector<Part>& parts, const std::vector<std::string>
       for (const Row& row : part.rows) {
         text += fmt::format("    {:<{}}", row.name, kNameWidth - 2);
         for (const std::string& column : columns)
-          text += fmt::format("{:>11}", figure(find_figure(row.metrics->values, prefixes[t] + column)));
+          text += fmt::format("{:>{}}", figure(find_figure(row.metrics->values, prefixes[t] + column)),
+                              width_of(column));
         text += fmt::format("{:>12}", with_commas(row.metrics->samples));
         if (row.metrics->left_out > 0)
           text += fmt::format("  ({} left out: null there)", with_commas(row.metrics->left_out));
@@ -120,8 +122,9 @@ std::string verdicts(const Part& part, const std::vector<std::string>& prefixes)
   const Metrics& model = *part.rows.front().metrics;
   for (size_t i = 1; i < part.rows.size(); ++i) {
     for (const std::string& prefix : prefixes) {
-      const bool classes = find_figure(model.values, "accuracy").has_value();
-      const std::string name = classes ? "accuracy" : prefix + "rmse";
+      const bool tokens = find_figure(model.values, "bits_per_byte").has_value();
+      const bool classes = !tokens && find_figure(model.values, "accuracy").has_value();
+      const std::string name = tokens ? "bits_per_byte" : classes ? "accuracy" : prefix + "rmse";
       const std::optional<double> mine = find_figure(model.values, name);
       const std::optional<double> theirs = find_figure(part.rows[i].metrics->values, name);
       if (!mine || !theirs || std::isnan(*theirs)) continue;

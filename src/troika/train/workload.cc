@@ -6,6 +6,7 @@
 
 #include "troika/base/cpu.h"
 #include "troika/base/error.h"
+#include "troika/data/text_data.h"
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/model.h"
 #include "troika/parallel/recompute.h"
@@ -17,17 +18,17 @@ namespace troika {
 
 namespace {
 
-SplitOptions split_options(const Recipe& recipe) {
-  const DataRecipe& data = recipe.data;
+SplitOptions split_options(const DataRecipe& data, uint64_t seed) {
   SplitOptions split;
   split.by = data.split.by == "time"     ? SplitOptions::By::time
              : data.split.by == "series" ? SplitOptions::By::series
                                          : SplitOptions::By::random;
+             : data.split.by == "order"  ? SplitOptions::By::order
   split.validation = data.split.validation;
   split.test = data.split.test;
   split.time_column = data.time;
   split.series_columns = data.series;
-  split.seed = recipe.train.seed;
+  split.seed = seed;
   return split;
 }
 
@@ -41,6 +42,34 @@ void require_targets(const Dataset& dataset, const DataRecipe& data) {
 }
 
 /// Before anything is written; the engine would find it in the first step only.
+/// The recipe's, with what the dataset says of itself: a text goes with a model that reads text, and its
+/// files are its series.
+DataRecipe data_of(const Dataset& dataset, const Recipe& recipe) {
+  const bool text = is_text(dataset), reads_text = internal::reads_text(recipe.model.type);
+  if (reads_text && !text) {
+    fail_usage(
+        "model.type = \"{}\" reads text, and {} is a table of {} columns: pack a text with `troika pack "
+        "--text "
+        "FILE... -o DATASET`, or choose another model for the table (mlp, transformer; lstm, gru, tcn, cnn "
+        "for "
+        "series)",
+        recipe.model.type, recipe.data.path, dataset.columns.size());
+  }
+  if (!text) return recipe.data;
+  if (!reads_text) {
+    fail_usage(
+        "{} is a text, and model.type = \"{}\" reads tables: set model.type = \"gpt\" and data.window, and "
+        "leave data.target and data.features out",
+        recipe.data.path, recipe.model.type);
+  }
+  DataRecipe data = recipe.data;
+  if (!has_files(dataset) && !data.series.empty()) {
+    fail_usage("data.series: {} is the text of one file, so there is one series; leave it out", data.path);
+  }
+  if (has_files(dataset)) data.series = {kFileColumn};
+  return data;
+}
+
 void check_batch_norm(const Workload& work) {
   if (!internal::has_batch_norm(work.recipe.model.type)) return;
   const std::string layer = Model(work.layers, work.recipe.train.seed).first_batch_norm();
@@ -82,10 +111,11 @@ ModelShape model_shape(const FeaturePlan& plan, LossKind loss) {
 }
 
 Split split_samples(const Dataset& dataset, const Recipe& recipe) {
-  const WindowOptions windows = windows_of(recipe.data);
-  const SplitOptions options = split_options(recipe);
-  return windows.any() ? split_windows(dataset, recipe.data.targets, options, windows)
-                       : split_rows(dataset, recipe.data.targets, options);
+  const DataRecipe data = data_of(dataset, recipe);
+  const WindowOptions windows = windows_of(data);
+  const SplitOptions options = split_options(data, recipe.train.seed);
+  return windows.any() ? split_windows(dataset, data.targets, options, windows)
+                       : split_rows(dataset, data.targets, options);
 }
 
 Workload prepare(const Recipe& recipe) {
@@ -93,10 +123,10 @@ Workload prepare(const Recipe& recipe) {
   work.recipe = recipe;
   work.ranks_were_auto = !recipe.parallel.ranks && !recipe.parallel.mesh;
   decide_parallel(work.recipe);
-  const DataRecipe& data = work.recipe.data;
   const TrainRecipe& train = work.recipe.train;
   const WindowOptions windows = windows_of(data);
-  work.dataset = open_dataset(data.path);
+  work.dataset = open_dataset(recipe.data.path);
+  const DataRecipe data = data_of(work.dataset, recipe);
   require_targets(work.dataset, data);
   if (!data.time.empty()) work.dataset.column(data.time);  // throws if it isn't there
   work.split = split_samples(work.dataset, work.recipe);
@@ -165,7 +195,9 @@ Batch make_batch(const Workload& work, const RowBuffer& rows, int64_t first_samp
   batch.samples = samples_in(plan, rows);
   batch.first_sample = first_sample;
   if (work.loss_kind == LossKind::cross_entropy) {
-    batch.target = at::empty({batch.samples}, at::TensorOptions().dtype(at::kLong));
+    std::vector<int64_t> shape{batch.samples};
+    if (plan.kind == TargetKind::tokens) shape.push_back(plan.answers());
+    batch.target = at::empty(shape, at::TensorOptions().dtype(at::kLong));
     encode_classes(plan, work.dataset, rows, batch.target.mutable_data_ptr<int64_t>());
   } else {
     const at::Tensor target =

@@ -3,6 +3,7 @@
 #include "troika/base/error.h"
 #include "troika/base/text.h"
 #include "troika/train/models/cnn.h"
+#include "troika/train/models/gpt.h"
 #include "troika/train/models/mlp.h"
 #include "troika/train/models/recurrent.h"
 #include "troika/train/models/tcn.h"
@@ -26,6 +27,7 @@ constexpr Entry kModels[] = {
     {"tcn", make_tcn, Needs::window},
     {"transformer", make_transformer},
     {"cnn", make_cnn, Needs::window},
+    {"gpt", make_gpt, Needs::window},
 };
 
 void check(const Entry& entry, const ModelRecipe& recipe, const ModelShape& shape) {

@@ -13,7 +13,7 @@ namespace troika {
 
 /// What a model is built for. Its inputs are {float [n, floats], int64 [n, category_values.size()]}, with a
 /// window {float [n, window, floats], int64 [n, window, category_values.size()]}; its output is one float
-/// tensor [n, outputs].
+/// tensor [n, outputs], of a model of text [n, window, outputs].
 struct ModelShape {
   int64_t floats = 0;
   std::vector<int64_t> category_values;  // how many values each category input may take

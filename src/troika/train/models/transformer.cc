@@ -101,6 +101,8 @@ class ReadNormImpl : public torch::nn::LayerNormImpl {
   int64_t token_;
 };
 
+}  // namespace
+
 int64_t heads_of(const ModelRecipe& recipe) {
   const int64_t heads = recipe.heads > 0 ? recipe.heads : std::max<int64_t>(1, recipe.width / 16);
   if (recipe.width % heads == 0) return heads;
@@ -115,8 +117,6 @@ int64_t heads_of(const ModelRecipe& recipe) {
       recipe.width, heads, recipe.heads > 0 ? "" : " (one for each 16 of width)", fmt::join(fitting, " or "),
       fmt::join(widths, " or "));
 }
-
-}  // namespace
 
 std::vector<Layer> make_transformer(const ModelRecipe& recipe, const ModelShape& shape) {
   if (shape.window == 0 && recipe.layers < 1) {

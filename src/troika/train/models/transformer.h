@@ -14,6 +14,10 @@
 
 namespace troika {
 
+/// Heads of attention: the recipe's, or one for each 16 of width. Throws UsageError if they can't share the
+/// width.
+int64_t heads_of(const ModelRecipe& recipe);
+
 /// Throws UsageError if the heads don't divide the width, and for a table without a block.
 std::vector<Layer> make_transformer(const ModelRecipe& recipe, const ModelShape& shape);
 
