@@ -31,12 +31,12 @@ Recipe parse_recipe(const Path& path, const std::vector<std::string>& settings) 
   if (source.from_settings("train.steps") != source.from_settings("train.epochs")) {
     source.erase("train", source.from_settings("train.steps") ? "epochs" : "steps");
   }
-  recipe.data = internal::read_data(source, path.parent_path(), internal::reads_text(recipe.model.type));
   SectionReader in(source, &source.root(), "");
   for (const char* section : {"data", "model", "train", "parallel"}) in.table(section, false);
   in.finish();
   Recipe recipe;
   recipe.model = internal::read_model(source);
+  recipe.data = internal::read_data(source, path.parent_path(), internal::reads_text(recipe.model.type));
   recipe.train = internal::read_train(source, path.parent_path());
   recipe.parallel = internal::read_parallel(source, path.parent_path());
   internal::check_together(source, recipe);

@@ -261,11 +261,11 @@ void check_together(const RecipeSource& source, const Recipe& recipe) {
   const SectionReader train(source, section(source, "train"), "train");
   train.only_if(has_batch_norm(type), "batch_norm_group",
                 fmt::format("is not used by the {}, which has no BatchNorm", type));
-}
-
-}  // namespace troika::internal
   if (!reads_text(type)) return;
   train.only_if(false, "class_weights",
                 fmt::format("is not used by the {}: each byte counts the same", type));
   train.only_if(recipe.train.loss.empty() || recipe.train.loss == "cross_entropy", "loss",
                 fmt::format("of the {} is cross_entropy", type));
+}
+
+}  // namespace troika::internal

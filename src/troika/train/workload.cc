@@ -22,8 +22,8 @@ SplitOptions split_options(const DataRecipe& data, uint64_t seed) {
   SplitOptions split;
   split.by = data.split.by == "time"     ? SplitOptions::By::time
              : data.split.by == "series" ? SplitOptions::By::series
-                                         : SplitOptions::By::random;
              : data.split.by == "order"  ? SplitOptions::By::order
+                                         : SplitOptions::By::random;
   split.validation = data.split.validation;
   split.test = data.split.test;
   split.time_column = data.time;
@@ -41,7 +41,6 @@ void require_targets(const Dataset& dataset, const DataRecipe& data) {
   }
 }
 
-/// Before anything is written; the engine would find it in the first step only.
 /// The recipe's, with what the dataset says of itself: a text goes with a model that reads text, and its
 /// files are its series.
 DataRecipe data_of(const Dataset& dataset, const Recipe& recipe) {
@@ -70,6 +69,7 @@ DataRecipe data_of(const Dataset& dataset, const Recipe& recipe) {
   return data;
 }
 
+/// Before anything is written; the engine would find it in the first step only.
 void check_batch_norm(const Workload& work) {
   if (!internal::has_batch_norm(work.recipe.model.type)) return;
   const std::string layer = Model(work.layers, work.recipe.train.seed).first_batch_norm();
@@ -124,9 +124,9 @@ Workload prepare(const Recipe& recipe) {
   work.ranks_were_auto = !recipe.parallel.ranks && !recipe.parallel.mesh;
   decide_parallel(work.recipe);
   const TrainRecipe& train = work.recipe.train;
-  const WindowOptions windows = windows_of(data);
   work.dataset = open_dataset(recipe.data.path);
   const DataRecipe data = data_of(work.dataset, recipe);
+  const WindowOptions windows = windows_of(data);
   require_targets(work.dataset, data);
   if (!data.time.empty()) work.dataset.column(data.time);  // throws if it isn't there
   work.split = split_samples(work.dataset, work.recipe);
