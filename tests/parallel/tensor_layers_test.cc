@@ -1,6 +1,7 @@
 // Every kind of layer that can be split, on 1 to 4 tensor ranks and sizes that don't divide: as whole.
 #include <fmt/format.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -117,6 +118,30 @@ TEST(TensorLayers, ALayerWhoseForwardNobodyKnowsStaysWholeAndTheTableSaysTheWayO
   }
   expect_parity("derived", {layer<SoftOwn>("own")}, {numbers({4, 6}, 4)}, kProduct);
   EXPECT_EQ(plan_tensor({layer<SoftOwn>("own")}, 2).layers[0].way->name, "rows");
+}
+
+/// Of layers of torch's, and one that is Splittable.
+Layer a_sequential() {
+  return {"chain", [] {
+            using namespace torch::nn;
+            Sequential chain(torch::nn::Linear(6, 14), ReLU(), Dropout(0.4), torch::nn::Linear(14, 5),
+                             LayerNorm(LayerNormOptions({5})), troika::Linear(5, 6));
+            return LiveLayer{
+                chain.ptr(),
+                [chain](const Tensors& in) mutable -> Tensors { return {chain->forward(in.at(0))}; }, 1,
+                true};
+          }};
+}
+
+TEST(TensorLayers, ASequentialIsAChainOfItsOwn) {
+  const std::vector<Layer> layers{layer<LinearImpl>("first", 4, 6), a_sequential(),
+                                  layer<LinearImpl>("last", 6, 3)};
+  expect_parity("sequential", layers, {numbers({5, 4}, 5)}, kProduct);
+  const LayerSplit split = plan_tensor(layers, 2).layers[1];
+  ASSERT_EQ(split.way->name, "chain") << split.why_whole;
+  std::vector<std::string> names;
+  for (const CutTensor& cut : split.way->cuts) names.push_back(cut.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"0.weight", "0.bias", "3.weight", "5.weight", "5.bias"}));
 }
 
 TEST(TensorLayers, TiedTablesAreCutAlike) {

@@ -1,4 +1,5 @@
-// One list of layers, whole and split over tensor ranks: outputs, the input's gradient and every parameter's.
+// One list of layers, whole and split over tensor ranks: outputs, the input's gradient, every parameter's, and
+// buffers.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -19,7 +20,7 @@ namespace troika::test {
 
 struct Outcome {
   Tensors outputs, input_gradients;
-  std::map<std::string, at::Tensor> gradients;
+  std::map<std::string, at::Tensor> gradients;  // and what buffers are afterwards (running statistics)
   TensorPlan plan;
   std::vector<int64_t> payload_bytes;  // by rank
 };
@@ -47,6 +48,9 @@ inline Outcome outcome_of(const Model& model, const Tensors& inputs, int64_t sam
   model.add_tied_gradients();
   for (const at::Tensor& leaf : leaves) outcome.input_gradients.push_back(leaf.grad());
   for (const NamedTensor& p : model.parameters()) outcome.gradients[p.name] = p.tensor.grad();
+  for (const NamedTensor& other : model.others()) {
+    if (other.tensor.is_floating_point()) outcome.gradients[other.name] = other.tensor.clone();
+  }
   return outcome;
 }
 

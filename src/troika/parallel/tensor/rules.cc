@@ -3,9 +3,13 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <typeinfo>
 
@@ -41,6 +45,13 @@ struct Rule {
 constexpr Rule kRules[] = {
     {"Linear", is_any_of<torch::nn::LinearImpl>, linear_ways, split_linear_forward},
     {"Embedding", is_any_of<torch::nn::EmbeddingImpl>, embedding_ways, split_embedding_forward},
+    {"Conv", is_any_of<torch::nn::Conv1dImpl, torch::nn::Conv2dImpl, torch::nn::Conv3dImpl>, convolution_ways,
+     split_convolution_forward},
+    {"BatchNorm",
+     is_any_of<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl>,
+     batch_norm_ways, split_batch_norm_forward},
+    {"Sequential", is_any_of<torch::nn::SequentialImpl>, chain_ways, split_chain_forward},
+    {"GroupNorm", is_any_of<torch::nn::GroupNormImpl>, group_norm_ways, split_group_norm_forward},
 };
 
 const Rule* rule_for(const Module& module) {
@@ -81,6 +92,12 @@ std::vector<Part> splittable_parts(const Module& module) {
   return parts;
 }
 
+std::string why_no_rule(const Module& module) {
+  if (module.parameters().empty()) return "it has no weights";
+  if (dynamic_cast<const torch::nn::LayerNormImpl*>(&module) != nullptr) return "it needs whole rows";
+  return "no rule for it: build it from troika::Linear and its like, or derive it from Splittable";
+}
+
 constexpr char kParts[] = "parts";
 
 /// All parts at once: a ColumnLinear without its RowLinear would be wrong.
@@ -98,10 +115,7 @@ SplitOffer offer_of_parts(const Module& module, int ranks) {
     all.payload += way->payload;
   }
   if (parts.empty()) {
-    offer.why_whole =
-        module.parameters().empty()
-            ? "it has no weights"
-            : "no rule for it: build it from troika::Linear and its like, or derive it from Splittable";
+    offer.why_whole = why_no_rule(module);
   } else {
     offer.ways.push_back(std::move(all));
   }
@@ -128,6 +142,7 @@ SplitOffer offer_of(const LiveLayer& layer, int ranks) {
   const Rule* rule = rule_for(module);
   if (const auto* own = dynamic_cast<const Splittable*>(&module)) {
     offer.ways = own->ways(ranks);
+    if (offer.ways.empty()) offer.why_whole = own->why_whole(ranks);
   } else if (rule != nullptr && layer.calls_module) {
     offer.kind = rule->kind;
     offer.ways = rule->ways(module, ranks);
@@ -140,12 +155,12 @@ SplitOffer offer_of(const LiveLayer& layer, int ranks) {
   if (!layer.calls_module) {
     std::erase_if(offer.ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
   }
-  if (offer.ways.empty())
+  if (offer.ways.empty() && offer.why_whole.empty())
     offer.why_whole = fmt::format("too small, or made in a way that can't be split over {} ranks", ranks);
   return offer;
 }
 
-void split_layer(LiveLayer& layer, const SplitWay& way, TensorAxis& axis) {
+void split_forward(LiveLayer& layer, const SplitWay& way, TensorAxis& axis) {
   Module& module = *layer.module;
   if (auto* own = dynamic_cast<Splittable*>(&module)) {
     own->split(way, axis);
@@ -155,7 +170,11 @@ void split_layer(LiveLayer& layer, const SplitWay& way, TensorAxis& axis) {
     for (const Part& part : splittable_parts(module))
       part.module->split(*way_within(*part.module, axis.size()), axis);
   }
-  cut_in_place(module, way.cuts, axis);
+}
+
+void split_layer(LiveLayer& layer, const SplitWay& way, TensorAxis& axis) {
+  split_forward(layer, way, axis);
+  cut_in_place(*layer.module, way.cuts, axis);
 }
 
 }  // namespace troika

@@ -25,4 +25,7 @@ SplitOffer offer_of(const LiveLayer& layer, int ranks);
 /// offer's. `axis` outlives the layer.
 void split_layer(LiveLayer& layer, const SplitWay& way, TensorAxis& axis);
 
+/// The same without cutting the tensors: somebody else does.
+void split_forward(LiveLayer& layer, const SplitWay& way, TensorAxis& axis);
+
 }  // namespace troika

@@ -1,10 +1,15 @@
 #include "troika/parallel/tensor/splittable.h"
 
 #include <ATen/ops/dropout.h>
+#include <fmt/format.h>
 
 #include "troika/parallel/noise_slice.h"
 
 namespace troika {
+
+std::string Splittable::why_whole(int ranks) const {
+  return fmt::format("too small, or made in a way that can't be split over {} ranks", ranks);
+}
 
 std::vector<CutTensor> with_prefix(const std::string& prefix, std::vector<CutTensor> cuts) {
   for (CutTensor& cut : cuts) cut.name = prefix + "." + cut.name;

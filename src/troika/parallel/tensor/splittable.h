@@ -39,6 +39,9 @@ class Splittable {
   /// and gives whole tensors is for a module within a user's own forward.
   virtual std::vector<SplitWay> ways(int ranks) const = 0;
 
+  /// What stands in the way of it where there are none.
+  virtual std::string why_whole(int ranks) const;
+
   /// From now on the tensors that the way names are this rank's slices. Called once, with one of ways().
   /// `axis` outlives the module.
   virtual void split(const SplitWay& way, TensorAxis& axis) = 0;

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "troika/base/error.h"
+#include "troika/base/table.h"
 #include "troika/base/text.h"
 #include "troika/parallel/model.h"
 #include "troika/parallel/tensor/rules.h"
@@ -37,12 +38,18 @@ int64_t per_rank(const Candidates& candidates, const SplitWay& way, int ranks) {
   return total;
 }
 
-Candidates candidates_of(const Layer& layer, int ranks) {
-  const LiveLayer live = build_layer(layer, 0);
+/// "Linear" of "torch::nn::LinearImpl".
+std::string short_name(std::string type) {
+  if (const size_t colon = type.rfind("::"); colon != std::string::npos) type.erase(0, colon + 2);
+  if (type.ends_with("Impl")) type.resize(type.size() - 4);
+  return type;
+}
+
+Candidates candidates_of(const std::string& name, const LiveLayer& live, int ranks) {
   SplitOffer offer = offer_of(live, ranks);
   Candidates out;
-  out.layer.layer = layer.name;
-  out.layer.kind = offer.kind;
+  out.layer.layer = name;
+  out.layer.kind = short_name(offer.kind);
   out.layer.is_elementwise = offer.is_elementwise;
   out.layer.why_whole = offer.why_whole;
   for (const auto& item : live.module->named_parameters()) {
@@ -50,6 +57,11 @@ Candidates candidates_of(const Layer& layer, int ranks) {
     out.layer.weights += item.value().numel();
   }
   out.ways = std::move(offer.ways);
+  return out;
+}
+
+Candidates candidates_of(const Layer& layer, int ranks) {
+  Candidates out = candidates_of(layer.name, build_layer(layer, 0), ranks);
   out.gives_whole = !layer.puts.empty() || !layer.gets.empty();
   if (out.gives_whole) {
     std::erase_if(out.ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
@@ -194,10 +206,25 @@ LayerSplit decided(const Candidates& candidates, int way, const Spread& before, 
   return layer;
 }
 
+TensorPlan best_plan(const std::vector<Candidates>& all, int ranks) {
+  TensorPlan plan{ranks, {}};
+  const std::vector<int> ways = best_ways(all, ranks);
+  for (size_t i = 0; i < all.size(); ++i) {
+    plan.layers.push_back(decided(all[i], ways[i], plan.before(i), ranks));
+    if (i == 0 && plan.layers[0].way) plan.layers[0].payload -= plan.layers[0].way->payload_for_input;
+  }
+  return plan;
+}
+
 }  // namespace
 
+TensorPlan plan_chain(const std::vector<NamedLayer>& layers, int ranks) {
+  std::vector<Candidates> all;
+  for (const auto& [name, live] : layers) all.push_back(candidates_of(name, live, ranks));
+  return best_plan(all, ranks);
+}
+
 TensorPlan plan_tensor(const std::vector<Layer>& layers, int ranks, const SplitChoices& choices) {
-  TensorPlan plan{ranks, {}};
   std::vector<Candidates> all;
   std::map<std::string, size_t> place;
   for (const Layer& layer : layers) {
@@ -210,12 +237,7 @@ TensorPlan plan_tensor(const std::vector<Layer>& layers, int ranks, const SplitC
       if (place.contains(tie.owner)) agree(all[place.at(tie.owner)], all[place.at(layer.name)], tie);
     }
   }
-  const std::vector<int> ways = best_ways(all, ranks);
-  for (size_t i = 0; i < all.size(); ++i) {
-    plan.layers.push_back(decided(all[i], ways[i], plan.before(i), ranks));
-    if (i == 0 && plan.layers[0].way) plan.layers[0].payload -= plan.layers[0].way->payload_for_input;
-  }
-  return plan;
+  return best_plan(all, ranks);
 }
 
 std::string table_of(const TensorPlan& plan) {
@@ -225,13 +247,21 @@ std::string table_of(const TensorPlan& plan) {
     return layer.why_whole.empty() || layer.weights == 0 ? std::string(kWhole)
                                                          : fmt::format("{}: {}", kWhole, layer.why_whole);
   };
-  std::string text = fmt::format("{:<12} {:<22} {:>12} {:>12} {:>10}  split\n", "layer", "kind", "weights",
-                                 "per rank", "payload");
+  Table table({"layer", "kind", "weights", "per rank", "moved", "split"},
+              {false, false, true, true, true, false});
+  int64_t weights = 0, per_rank = 0, payload = 0;
   for (const LayerSplit& layer : plan.layers) {
-    text += fmt::format("{:<12} {:<22} {:>12} {:>12} {:>10}  {}\n", layer.layer, layer.kind, layer.weights,
-                        layer.weights_per_rank, layer.payload, words(layer));
+    table.add({layer.layer, layer.kind, with_commas(layer.weights), with_commas(layer.weights_per_rank),
+               with_commas(layer.payload), words(layer)});
+    weights += layer.weights;
+    per_rank += layer.weights_per_rank;
+    payload += layer.payload;
   }
-  return text;
+  table.add({"all", "", with_commas(weights), with_commas(per_rank), with_commas(payload), ""});
+  return fmt::format(
+      "layers over {} tensor ranks (moved: numbers that a rank hands over for each position of a "
+      "sample, forward and backward)\n{}",
+      plan.ranks, table.text());
 }
 
 }  // namespace troika

@@ -6,10 +6,10 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "troika/parallel/layer.h"
+#include "troika/parallel/tensor/split_choices.h"
 #include "troika/parallel/tensor/splittable.h"
 
 namespace troika {
@@ -34,13 +34,13 @@ struct TensorPlan {
   Spread before(size_t index) const { return index == 0 ? Spread{} : layers[index - 1].out; }
 };
 
-/// A pattern of layer names, as a shell's (block*), and the name of a way, or "whole". The first one that
-/// fits a layer counts.
-using SplitChoices = std::vector<std::pair<std::string, std::string>>;
-
 /// Builds each layer once, to look at it, and drops it. Throws UsageError for a choice that fits no layer or
 /// names a way that the layer doesn't have, and for tied parameters that can't be cut alike.
 TensorPlan plan_tensor(const std::vector<Layer>& layers, int ranks, const SplitChoices& choices = {});
+
+/// The same for layers that are there, one after the other, without choices.
+using NamedLayer = std::pair<std::string, LiveLayer>;
+TensorPlan plan_chain(const std::vector<NamedLayer>& layers, int ranks);
 
 /// For people: layer, split, weights per rank, payload per position.
 std::string table_of(const TensorPlan& plan);
