@@ -337,8 +337,15 @@ TEST_F(RecipeTest, CommandLineOverridesAndMeshArithmetic) {
   request.schedule = "zb-h3";
   EXPECT_NE(error_of([&] { load_recipe(request); }).find("zb-h"), std::string::npos);
   request.schedule.reset();
-  request.mesh = "tensor=2";
-  EXPECT_THROW(load_recipe(request), UsageError);  // not in this version
+  request.mesh = "data=2,tensor=2";
+  EXPECT_EQ(load_recipe(request).parallel.mesh, (Mesh{2, 1, 2}));
+  request.settings = {"parallel.splits=['head: rows', 'block*:whole']"};
+  EXPECT_EQ(load_recipe(request).parallel.splits, (SplitChoices{{"head", "rows"}, {"block*", "whole"}}));
+  request.mesh = "data=2";
+  EXPECT_SAYS(error_of([&] { load_recipe(request); }), "tensor=2");
+  request.settings = {"parallel.splits='head'"};
+  EXPECT_SAYS(error_of([&] { load_recipe(request); }), "head: rows");
+  request.settings.clear();
   request.mesh.reset();
   request.deadline = 7.5;
   EXPECT_EQ(load_recipe(request).parallel.deadline, 7.5);

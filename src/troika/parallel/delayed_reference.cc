@@ -32,8 +32,8 @@ Lag lag_of(const std::string& schedule, int64_t stages, bool vertical_sync) {
 }
 
 DelayedReference::DelayedReference(const std::vector<Layer>& layers, const std::vector<int64_t>& starts,
-                                   const ReplicaOptions& options, int ranks, Lag lag)
-    : newest_(layers, options, ranks),
+                                   const ReplicaOptions& options, int ranks, Lag lag, ModelSlices slices)
+    : newest_(layers, options, ranks, slices),
       stage_of_parameter_(stages_of(newest_.parameters(), layers, starts)),
       lag_(std::move(lag)) {
   std::vector<Range> stages;

@@ -21,7 +21,7 @@ class DelayedReference {
  public:
   /// `starts` has the first layer of each stage.
   DelayedReference(const std::vector<Layer>& layers, const std::vector<int64_t>& starts,
-                   const ReplicaOptions& options, int ranks, Lag lag);
+                   const ReplicaOptions& options, int ranks, Lag lag, ModelSlices slices = {});
 
   /// As MicroBatchedReference::step; steps of a window count from 0, and the first one lags behind nothing.
   StepResult step(int64_t step_of_window, const std::vector<std::vector<Batch>>& pieces, const Loss& loss,

@@ -94,7 +94,7 @@ class RankLoop {
   const Workload& work_;
   Communicator& comm_;
   const bool lead_;
-  const bool saves_;  // is one of the lanes whose stages together are the model
+  const bool saves_;  // is one of the ranks whose stages and slices together are the model
   StageMeters memory_;
   Replica replica_;
   StepPieces steps_;
@@ -324,8 +324,8 @@ void RankLoop::take_best_weights() {
 
 void RankLoop::finish() {
   if (run_.validation != nullptr) take_best_weights();
-  std::vector<NamedTensor> state;  // of all lanes
-  if (saves_ && work_.mesh().pipeline > 1) state = replica_.state();
+  std::vector<NamedTensor> state;  // of the whole model
+  if (saves_ && work_.ranks() > work_.mesh().data) state = replica_.state();
   if (lead_) {
     const int64_t step = at_.best_step > 0 && run_.validation != nullptr ? at_.best_step : at_.step;
     run_.report.weights_step = step;

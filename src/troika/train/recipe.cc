@@ -11,16 +11,11 @@ using internal::kMostRanks;
 using internal::RecipeSource;
 using internal::SectionReader;
 
-void refuse_tensor(const Mesh& mesh) {
-  if (mesh.tensor == 1) return;
-  fail_usage("mesh {}: tensor parallelism is not in this version; use data={},pipeline={}", to_string(mesh),
-             mesh.data * mesh.tensor, mesh.pipeline);
-}
-
 void check_mesh(const ParallelRecipe& parallel) {
-  if (!parallel.mesh) return;
-  if (parallel.ranks) require_ranks(*parallel.mesh, static_cast<int>(*parallel.ranks));
-  refuse_tensor(*parallel.mesh);
+  if (parallel.mesh && parallel.ranks) require_ranks(*parallel.mesh, static_cast<int>(*parallel.ranks));
+  if (parallel.splits.empty() || (parallel.mesh && parallel.mesh->tensor > 1)) return;
+  fail_usage(
+      "parallel.splits means nothing without tensor ranks: set the mesh, --mesh tensor=2, or leave it out");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "troika/base/mesh.h"
 #include "troika/base/request.h"
 #include "troika/parallel/optimizer.h"
+#include "troika/parallel/tensor/split_choices.h"
 
 namespace troika {
 
@@ -86,6 +87,7 @@ struct ParallelRecipe {
   int64_t memory_limit_bytes = 0;             // of what a rank's stages take; 0: any
   std::string recompute = "never";            // of whole stages: "never" | "always" | "except_last"
   std::vector<std::string> recompute_layers;  // of these layers by themselves, by pattern; else never
+  SplitChoices splits;             // over tensor ranks; layers that no pattern fits are split by the planner
   int64_t flush_every = 0;         // asynchronous: steps of a window; 0: to the next evaluation or checkpoint
   bool vertical_sync = false;      // pipedream: all stages use the first one's version of the weights
   std::string weights = "shared";  // "shared" | "replicated"

@@ -211,6 +211,29 @@ TrainRecipe read_train(const RecipeSource& source, const Path& folder) {
   return train;
 }
 
+namespace {
+
+/// "pattern: way", in order.
+SplitChoices read_splits(SectionReader& in) {
+  std::vector<std::string> texts;
+  in.texts("splits", true, texts);
+  SplitChoices choices;
+  for (const std::string& text : texts) {
+    const size_t colon = text.rfind(':');
+    const size_t way = text.find_first_not_of(' ', colon == std::string::npos ? colon : colon + 1);
+    if (colon == 0 || way == std::string::npos) {
+      in.fail_at("splits",
+                 fmt::format("has \"{}\"; expected a layer and how it is split, as \"head: rows\" or "
+                             "\"block*: whole\"",
+                             printable(text, 40)));
+    }
+    choices.emplace_back(text.substr(0, colon), text.substr(way));
+  }
+  return choices;
+}
+
+}  // namespace
+
 ParallelRecipe read_parallel(const RecipeSource& source, const Path& folder) {
   ParallelRecipe parallel;
   SectionReader in(source, section(source, "parallel"), "parallel");
@@ -243,6 +266,7 @@ ParallelRecipe read_parallel(const RecipeSource& source, const Path& folder) {
   } else {
     in.choice("recompute", {"never", "always", "except_last"}, {}, parallel.recompute);
   }
+  parallel.splits = read_splits(in);
   in.integer("flush_every", 0, 1 << 20, parallel.flush_every);
   in.boolean("vertical_sync", parallel.vertical_sync);
   in.refuse("sync", kNotYet);

@@ -101,6 +101,11 @@ std::string to_toml(const Recipe& recipe) {
   if (parallel.memory_limit_bytes != 0) line("memory_limit_bytes", parallel.memory_limit_bytes);
   line("recompute",
        parallel.recompute_layers.empty() ? quoted(parallel.recompute) : quoted(parallel.recompute_layers));
+  if (!parallel.splits.empty()) {
+    std::vector<std::string> texts;
+    for (const auto& [pattern, way] : parallel.splits) texts.push_back(pattern + ": " + way);
+    line("splits", quoted(texts));
+  }
   if (parallel.flush_every != 0) line("flush_every", parallel.flush_every);
   if (parallel.vertical_sync) line("vertical_sync", "true");
   line("weights", quoted(parallel.weights));

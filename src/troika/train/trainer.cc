@@ -11,6 +11,8 @@
 #include "troika/base/memory.h"
 #include "troika/base/text.h"
 #include "troika/comm/rank_group.h"
+#include "troika/parallel/tensor/tensor_plan.h"
+#include "troika/train/mesh_picture.h"
 #include "troika/train/pipeline_trace.h"
 #include "troika/train/rank_loop.h"
 
@@ -225,6 +227,12 @@ TrainReport train(const Recipe& recipe, const TrainOptions& options) {
   if (work.mesh().pipeline > 1) {
     report.predicted_bubble_rate = plan.bubble;
     progress.line(plan.text);
+  }
+  if (work.tensor_plan) {
+    std::vector<std::string> names;
+    for (const Layer& layer : work.layers) names.push_back(layer.name);
+    progress.line(table_of(*work.tensor_plan));
+    progress.line(mesh_picture(work.mesh(), names, work.lanes_of_stages(), work.starts()));
   }
   std::vector<std::vector<Span>> spans(static_cast<size_t>(work.ranks()));
   internal::Run run{work,

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "troika/parallel/micro_batched_reference.h"
@@ -13,9 +14,21 @@
 #include "troika/train/verify_pieces.h"
 #include "troika/train/verify_plain.h"
 #include "troika/train/verify_rounding.h"
+#include "troika/train/verify_slices.h"
 
 namespace troika {
 namespace {
+
+void name_swapped_slices(const VerifyWork& work, const StepRecord& record, const PlainReference& plain,
+                         Difference& first) {
+  const auto at =
+      static_cast<size_t>(std::ranges::find(plain.names(), first.parameter) - plain.names().begin());
+  const Cause cause =
+      cause_of_initial_slices(work, first.parameter, record.weights_before[0][at], plain.weights()[at]);
+  if (!cause.is_known()) return;
+  first.likely_cause = cause.name;
+  first.detail = cause.detail;
+}
 
 std::optional<Difference> compare_with_plain(const VerifyWork& work, at::ScalarType precision,
                                              const Engine& engine, VerifyResult& result) {
@@ -26,7 +39,10 @@ std::optional<Difference> compare_with_plain(const VerifyWork& work, at::ScalarT
   std::vector<at::Tensor> before_last;
   engine(work, precision, [&](const StepRecord& record) {
     const bool found_before = comparison.found();
-    if (record.step == 1) comparison.initial_weights(record, plain.weights());
+    if (record.step == 1) {
+      comparison.initial_weights(record, plain.weights());
+      if (comparison.found()) name_swapped_slices(work, record, plain, *comparison.first());
+    }
     PlainReference::Step step =
         plain.step(record.step - 1, record.weights_before[0], record.buffers_before[0]);
     const double clip = work.options.clip_norm, norm = step.grad_norm;
@@ -97,15 +113,17 @@ VerifyResult verify(const VerifyWork& work, at::ScalarType precision, const Engi
   result.tolerance = precision == at::kDouble ? 1e-10 : 1e-5;
   VerifyWork exact = work;  // a plain run in bfloat16 would differ by its rounding
   exact.options.bf16 = false;
+  const bool sliced = work.options.mesh.tensor > 1;
   std::optional<Difference> within, bits;
   if (work.options.pipeline && work.options.pipeline->window) {
     result.reference = "delayed";
     within = compare_with_delayed(exact, precision, engine, result);
     VerifyResult differences;  // its maxima are not those of the first comparison
-    bits = compare_with_delayed(work, work.options.dtype, engine, differences);
+    bits = sliced ? compare_with_slices(work, engine)
+                  : compare_with_delayed(work, work.options.dtype, engine, differences);
   } else {
     within = compare_with_plain(exact, precision, engine, result);
-    bits = compare_with_micro_batched(work, engine);
+    bits = sliced ? compare_with_slices(work, engine) : compare_with_micro_batched(work, engine);
   }
   result.equal = !within;
   result.bitwise = !bits;

@@ -34,13 +34,15 @@ struct VerifyWork {
 /// The same optimizer under torch's names, without clipping.
 PlainOptimizer plain_optimizer(const Optimizer& optimizer);
 
-/// What the engine made of one step. Outer index: rank.
+/// What the engine made of one step. Outer index: data rank, and within it tensor rank.
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;
   double grad_norm = 0;
   std::vector<std::vector<at::Tensor>> weights_before, weights_after, buffers_before, buffers;
   std::vector<at::Tensor> gradients;  // their mean, before clipping
+  std::vector<std::vector<at::Tensor>> gradients_of_tensor_ranks =
+      {};  // of data rank 0, where there are several
 };
 
 /// Runs the steps of `work` and hands over each one's record before the next begins.

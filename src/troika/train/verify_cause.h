@@ -38,4 +38,10 @@ class PlainReference;
 Cause find_cause(const VerifyWork& work, const Difference& first, const StepRecord& record,
                  const std::vector<at::Tensor>& before_last, PlainReference& plain, double tolerance);
 
+/// Of tensor ranks (verify_tensor_cause.cc): in a step that `plain` has just done, and before the first.
+Cause cause_from_tensor_ranks(const VerifyWork& work, const StepRecord& record, PlainReference& plain,
+                              double tolerance);
+Cause cause_of_initial_slices(const VerifyWork& work, const std::string& parameter, const at::Tensor& got,
+                              const at::Tensor& expected);
+
 }  // namespace troika

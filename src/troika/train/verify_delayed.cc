@@ -19,22 +19,6 @@
 namespace troika {
 namespace {
 
-// By the law that the schedule's name stands for; of a file's schedule, by what it says itself.
-Lag lag_of_work(const VerifyWork& work) {
-  const PipelineOptions& pipeline = *work.options.pipeline;
-  if (is_in_catalogue(work.schedule)) {
-    return lag_of(work.schedule, std::ssize(pipeline.starts), pipeline.vertical_sync);
-  }
-  const Schedule window = pipeline.window(static_cast<int>(work.steps));
-  std::vector<std::vector<int>> versions;  // by stage and step
-  for (int stage = 0; stage < window.num_stages(); ++stage) {
-    versions.push_back(versions_of_forwards(window, stage, pipeline.vertical_sync));
-  }
-  return [versions](int64_t stage, int64_t t) {
-    return t - versions[static_cast<size_t>(stage)][static_cast<size_t>(t)];
-  };
-}
-
 /// Whether a gradient is that of the same step at the weights of some other update, in all stages alike.
 class OtherWeights {
  public:
@@ -82,6 +66,21 @@ Batch without_tensors(const Batch& batch) {
 
 }  // namespace
 
+Lag lag_of_work(const VerifyWork& work) {
+  const PipelineOptions& pipeline = *work.options.pipeline;
+  if (is_in_catalogue(work.schedule)) {
+    return lag_of(work.schedule, std::ssize(pipeline.starts), pipeline.vertical_sync);
+  }
+  const Schedule window = pipeline.window(static_cast<int>(work.steps));
+  std::vector<std::vector<int>> versions;  // by stage and step
+  for (int stage = 0; stage < window.num_stages(); ++stage) {
+    versions.push_back(versions_of_forwards(window, stage, pipeline.vertical_sync));
+  }
+  return [versions](int64_t stage, int64_t t) {
+    return t - versions[static_cast<size_t>(stage)][static_cast<size_t>(t)];
+  };
+}
+
 std::optional<Difference> compare_with_delayed(const VerifyWork& work, at::ScalarType dtype,
                                                const Engine& engine, VerifyResult& result) {
   ReplicaOptions options = work.options;
@@ -122,7 +121,7 @@ void run_window_engine(const VerifyWork& work, at::ScalarType dtype,
   ReplicaOptions options = work.options;
   options.dtype = dtype;
   if (options.mesh.data == 0) options.mesh.data = work.ranks;
-  const auto ranks = static_cast<size_t>(options.mesh.data);
+  const auto ranks = static_cast<size_t>(options.mesh.data * options.mesh.tensor);
   std::deque<Moment> moments;
   for (int64_t step = 0; step <= work.steps; ++step) moments.emplace_back(ranks);
   GroupOptions group;
@@ -130,12 +129,12 @@ void run_window_engine(const VerifyWork& work, at::ScalarType dtype,
   run_thread_ranks(options.mesh.ranks(), group, [&](Communicator& communicator) {
     at::set_num_threads(work.threads_per_rank);
     const int data_rank = options.mesh.coordinate(communicator.rank()).data;
-    const auto rank = static_cast<size_t>(data_rank);
+    const size_t rank = recorded_rank(options.mesh, communicator.rank());
     Replica replica(communicator, work.layers, options);
     std::vector<at::Tensor> mean;
     const auto note = [&](Moment& moment) {
-      moment.weights.put(rank, replica.parameters(), copies_of(replica.parameters()));
-      moment.buffers.put(rank, replica.others(), copies_of(replica.others()));
+      moment.weights.put(rank, replica.parameters(), copies_of(replica.in_whole(replica.parameters())));
+      moment.buffers.put(rank, replica.others(), copies_of(replica.in_whole(replica.others())));
     };
     note(moments[0]);
     communicator.barrier();  // no update before every rank has copied
@@ -157,7 +156,8 @@ void run_window_engine(const VerifyWork& work, at::ScalarType dtype,
     window.on_step = [&](int64_t step, const StepResult& result) {
       Moment& moment = moments[static_cast<size_t>(step) + 1];
       note(moment);
-      moment.gradients.put(rank, replica.parameters(), mean);
+      moment.gradients.put(rank, replica.parameters(),
+                           tensors_of(replica.in_whole(as_named(replica.parameters(), mean))));
       if (communicator.rank() != 0) return;
       moment.loss = result.loss;
       moment.grad_norm = result.grad_norm;  // the first stage's

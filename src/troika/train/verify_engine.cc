@@ -40,13 +40,25 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return out;
 }
 
+size_t recorded_rank(const Mesh& mesh, int rank) {
+  const Coordinate at = mesh.coordinate(rank);
+  return static_cast<size_t>(at.data * mesh.tensor + at.tensor);
+}
+
+std::vector<NamedTensor> as_named(const std::vector<NamedTensor>& names,
+                                  const std::vector<at::Tensor>& tensors) {
+  std::vector<NamedTensor> out;
+  for (size_t i = 0; i < names.size(); ++i) out.push_back({names[i].name, tensors[i]});
+  return out;
+}
+
 void run_engine(const VerifyWork& work, at::ScalarType dtype,
                 const std::function<void(const StepRecord&)>& on_step) {
   if (work.options.pipeline && work.options.pipeline->window) return run_window_engine(work, dtype, on_step);
   ReplicaOptions options = work.options;
   options.dtype = dtype;
   if (options.mesh.data == 0) options.mesh.data = work.ranks;
-  const auto ranks = static_cast<size_t>(options.mesh.data);
+  const auto ranks = static_cast<size_t>(options.mesh.data * options.mesh.tensor);
   const Model whole(work.layers, options.seed, dtype);  // for the order of its tensors
   FromLanes weights_before(ranks), weights_after(ranks), buffers_before(ranks), buffers(ranks),
       gradients(ranks);
@@ -55,25 +67,29 @@ void run_engine(const VerifyWork& work, at::ScalarType dtype,
   run_thread_ranks(options.mesh.ranks(), group, [&](Communicator& communicator) {
     at::set_num_threads(work.threads_per_rank);
     const int data_rank = options.mesh.coordinate(communicator.rank()).data;
-    const auto rank = static_cast<size_t>(data_rank);
+    const size_t rank = recorded_rank(options.mesh, communicator.rank());
     Replica replica(communicator, work.layers, options);
     std::vector<at::Tensor> mean;
     StepProbe probe;
     probe.mean_gradients = &mean;
     for (int64_t step = 0; step < work.steps; ++step) {
-      weights_before.put(rank, replica.parameters(), copies_of(replica.parameters()));
-      buffers_before.put(rank, replica.others(), copies_of(replica.others()));
+      weights_before.put(rank, replica.parameters(), copies_of(replica.in_whole(replica.parameters())));
+      buffers_before.put(rank, replica.others(), copies_of(replica.in_whole(replica.others())));
       if (work.learning_rate) replica.set_learning_rate(work.learning_rate(step));
       communicator.barrier();  // no update before every rank has copied
       const StepResult result = replica.step(pieces_of_rank(work, step, data_rank, dtype), work.loss, probe);
-      weights_after.put(rank, replica.parameters(), copies_of(replica.parameters()));
-      buffers.put(rank, replica.others(), copies_of(replica.others()));
-      gradients.put(rank, replica.parameters(), mean);
+      weights_after.put(rank, replica.parameters(), copies_of(replica.in_whole(replica.parameters())));
+      buffers.put(rank, replica.others(), copies_of(replica.in_whole(replica.others())));
+      gradients.put(rank, replica.parameters(),
+                    tensors_of(replica.in_whole(as_named(replica.parameters(), mean))));
       communicator.barrier();  // every rank's part of the record is there
       if (communicator.rank() == 0) {
+        std::vector<std::vector<at::Tensor>> of_tensor_ranks;
+        for (int t = 0; t < options.mesh.tensor; ++t)
+          of_tensor_ranks.push_back(gradients.of_rank(static_cast<size_t>(t), whole.parameters()));
         on_step({step + 1, result.loss, result.grad_norm, weights_before.all(whole.parameters()),
                  weights_after.all(whole.parameters()), buffers_before.all(whole.others()),
-                 buffers.all(whole.others()), gradients.of_rank(0, whole.parameters())});
+                 buffers.all(whole.others()), of_tensor_ranks[0], of_tensor_ranks});
       }
       communicator.barrier();  // nobody writes into the record while rank 0 reads it
     }

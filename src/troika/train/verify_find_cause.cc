@@ -170,6 +170,7 @@ class CauseFinder {
 
 Cause find_cause(const VerifyWork& work, const Difference& first, const StepRecord& record,
                  const std::vector<at::Tensor>& before_last, PlainReference& plain, double tolerance) {
+  if (Cause cause = cause_from_tensor_ranks(work, record, plain, tolerance); cause.is_known()) return cause;
   CauseFinder finder(work, record, before_last, plain, tolerance);
   if (first.what == "loss") return finder.find(-1);
   const auto at = std::ranges::find(plain.names(), first.parameter);

@@ -23,10 +23,17 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named);
 /// Copies, without their names.
 std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& named);
 
-/// Tensors by data rank and name, put together from the lanes, which have different ones. Thread-safe.
+/// Where a rank's tensors are in a record: data ranks, and the tensor ranks of each. What tensor ranks have
+/// slices of is recorded whole, of all of them; what each has by itself may differ, if something is wrong.
+size_t recorded_rank(const Mesh& mesh, int rank);
+/// The tensors under the names of a list.
+std::vector<NamedTensor> as_named(const std::vector<NamedTensor>& names,
+                                  const std::vector<at::Tensor>& tensors);
+
+/// Tensors by recorded rank and name, put together from the lanes, which have different ones. Thread-safe.
 class FromLanes {
  public:
-  explicit FromLanes(size_t data_ranks) : ranks_(data_ranks) {}
+  explicit FromLanes(size_t ranks) : ranks_(ranks) {}
 
   void put(size_t rank, const std::vector<NamedTensor>& named, const std::vector<at::Tensor>& values) {
     const std::lock_guard lock(mutex_);

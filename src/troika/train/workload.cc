@@ -10,6 +10,7 @@
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/model.h"
 #include "troika/parallel/recompute.h"
+#include "troika/parallel/tensor/tensor_plan.h"
 #include "troika/train/models/registry.h"
 #include "troika/train/rate_schedule.h"
 #include "troika/train/recipe_sections.h"
@@ -144,6 +145,10 @@ Workload prepare(const Recipe& recipe) {
   work.layers = recompute_matching(make_model(work.recipe.model, model_shape(work.features, work.loss_kind)),
                                    work.recipe.parallel.recompute_layers, "parallel.recompute");
   check_batch_norm(work);
+  if (work.mesh().tensor > 1) {
+    work.tensor_plan = std::make_shared<TensorPlan>(
+        plan_tensor(work.layers, work.mesh().tensor, work.recipe.parallel.splits));
+  }
   work.pipeline = plan_pipeline(work.recipe, work.layers, [&work](bool in_parts) -> const ModelProfile& {
     return work.profile ? *work.profile : work.profile.emplace(profile_model(work, in_parts));
   });
@@ -164,6 +169,7 @@ ReplicaOptions replica_options(const Workload& work) {
   options.clip_norm = work.recipe.train.clip_norm;
   options.clip_by_stage = work.recipe.train.clip_by == "stage";
   options.batch_norm_group = work.recipe.train.batch_norm_group;
+  options.tensor_plan = work.tensor_plan;
   options.bf16 = work.recipe.train.precision == "bf16";
   return options;
 }

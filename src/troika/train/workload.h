@@ -37,9 +37,10 @@ struct Workload {
   Loss loss;
   SampleWeights weights;
   std::vector<Layer> layers;
-  std::optional<PipelinePlan> pipeline;  // of several stages, or recomputed ones
-  std::optional<ModelProfile> profile;   // once somebody has asked for it
-  int64_t train_samples = 0;             // rows, or with windows windows
+  std::optional<PipelinePlan> pipeline;           // of several stages, or recomputed ones
+  std::shared_ptr<const TensorPlan> tensor_plan;  // over several tensor ranks, else null
+  std::optional<ModelProfile> profile;            // once somebody has asked for it
+  int64_t train_samples = 0;                      // rows, or with windows windows
 
   int ranks() const { return static_cast<int>(*recipe.parallel.ranks); }
   const Mesh& mesh() const { return *recipe.parallel.mesh; }
@@ -47,6 +48,9 @@ struct Workload {
   /// The first layer of each stage.
   std::vector<int64_t> starts() const {
     return pipeline ? pipeline->options.starts : std::vector<int64_t>{0};
+  }
+  std::vector<int> lanes_of_stages() const {
+    return pipeline ? pipeline->options.schedule.lane_of_stage : std::vector<int>{0};
   }
   std::string schedule() const { return pipeline ? pipeline->schedule : "none"; }
   int64_t steps_per_epoch() const { return (train_samples + recipe.train.batch - 1) / recipe.train.batch; }
