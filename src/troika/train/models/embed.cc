@@ -1,22 +1,22 @@
 #include "troika/train/models/embed.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/embedding.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
+
+#include "troika/parallel/tensor/layers.h"
 
 namespace troika {
 namespace {
 
-class EmbedImpl : public torch::nn::Module {
+class EmbedImpl : public torch::nn::Module, public Splittable {
  public:
   explicit EmbedImpl(const std::vector<int64_t>& values) {
     for (size_t i = 0; i < values.size(); ++i) {
       tables_.push_back(register_module(fmt::format("category{}", i),
-                                        torch::nn::Embedding(values[i], embedding_width(values[i]))));
+                                        troika::Embedding(values[i], embedding_width(values[i]))));
     }
   }
 
@@ -24,13 +24,38 @@ class EmbedImpl : public torch::nn::Module {
     Tensors parts;
     if (in.at(0).size(-1) > 0) parts.push_back(in[0]);
     for (size_t i = 0; i < tables_.size(); ++i) {
-      parts.push_back(at::embedding(tables_[i]->weight, in.at(1).select(-1, static_cast<int64_t>(i))));
+      parts.push_back(tables_[i]->forward(in.at(1).select(-1, static_cast<int64_t>(i))));
     }
     return {at::cat(parts, -1)};
   }
 
+  // Tables with fewer values than ranks are whole.
+  std::vector<SplitWay> ways(int ranks) const override {
+    SplitWay all{"vocabulary", {}, {}, {}, 0, 0};
+    for (size_t i = 0; i < tables_.size(); ++i) {
+      const auto way = by_values(i, ranks);
+      if (!way) continue;
+      for (CutTensor& cut : with_prefix(fmt::format("category{}", i), way->cuts))
+        all.cuts.push_back(std::move(cut));
+      all.payload += way->payload;
+    }
+    return all.cuts.empty() ? std::vector<SplitWay>{} : std::vector<SplitWay>{all};
+  }
+  void split(const SplitWay&, TensorAxis& axis) override {
+    for (size_t i = 0; i < tables_.size(); ++i) {
+      if (const auto way = by_values(i, axis.size())) tables_[i]->split(*way, axis);
+    }
+  }
+
  private:
-  std::vector<torch::nn::Embedding> tables_;
+  std::optional<SplitWay> by_values(size_t table, int ranks) const {
+    for (const SplitWay& way : tables_[table]->ways(ranks)) {
+      if (way.out.is_whole()) return way;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<troika::Embedding> tables_;
 };
 
 }  // namespace

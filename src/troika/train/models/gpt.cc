@@ -1,14 +1,13 @@
 #include "troika/train/models/gpt.h"
 
-#include <ATen/ops/dropout.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/normalization.h>
 
 #include "troika/base/error.h"
+#include "troika/parallel/tensor/layers.h"
+#include "troika/parallel/tensor/peer_functions.h"
 #include "troika/train/models/encoder_layer.h"
 #include "troika/train/models/transformer.h"
 
@@ -21,44 +20,73 @@ constexpr double kDeviation = 0.02;
 at::Tensor drawn(int64_t rows, int64_t width) { return at::empty({rows, width}).normal_(0, kDeviation); }
 
 /// {anything, int64 [n, window, 1]} to [n, window, width].
-class TokenEmbeddingImpl : public torch::nn::Module {
+class TokenEmbeddingImpl : public torch::nn::Module, public Splittable {
  public:
   TokenEmbeddingImpl(int64_t values, int64_t width)
       : weight_(register_parameter("weight", drawn(values, width))) {}
 
   Tensors forward(const Tensors& in) {
-    return {at::embedding(weight_, in.at(1).squeeze(2) - 1)};  // inputs begin at 1, as 0 stands for null
+    return {table_(in.at(1).squeeze(2) - 1, weight_)};  // inputs begin at 1, as 0 stands for null
   }
+
+  std::vector<SplitWay> ways(int ranks) const override {
+    return SplitTable::ways(weight_.size(0), weight_.size(1), ranks);
+  }
+  void split(const SplitWay& way, TensorAxis& axis) override { table_.split(way, axis); }
 
  private:
   at::Tensor weight_;
+  SplitTable table_;
 };
 
-class PositionImpl : public torch::nn::Module {
+class PositionImpl : public torch::nn::Module, public Splittable {
  public:
   PositionImpl(int64_t window, int64_t width, double dropout)
       : weight_(register_parameter("weight", drawn(window, width))), dropout_(dropout) {}
 
   at::Tensor forward(const at::Tensor& in) {
-    const at::Tensor out = in + weight_;
-    return dropout_ > 0 ? at::dropout(out, dropout_, is_training()) : out;
+    const at::Tensor x = axis_ != nullptr && takes_whole_ ? take_slice(in, -1, *axis_) : in;
+    return dropout_of(x + weight_, dropout_, is_training(), out_, axis_);
+  }
+
+  std::vector<SplitWay> ways(int ranks) const override {
+    const int64_t width = weight_.size(1);
+    if (width < ranks) return {};
+    const Spread slices{-1, width};
+    const std::vector<CutTensor> cuts{{"weight", {1, width}}};
+    const int64_t longest = share({0, width}, ranks, 0).size();
+    return {{"columns", slices, slices, cuts, 0, 0}, {"columns", {}, slices, cuts, longest, longest}};
+  }
+  void split(const SplitWay& way, TensorAxis& axis) override {
+    axis_ = &axis;
+    takes_whole_ = way.in.is_whole();
+    out_ = way.out;
   }
 
  private:
   at::Tensor weight_;
   double dropout_;
+  TensorAxis* axis_ = nullptr;
+  bool takes_whole_ = true;
+  Spread out_;
 };
 
 /// [n, window, width] to [n, window, values].
-class TokenHeadImpl : public torch::nn::Module {
+class TokenHeadImpl : public torch::nn::Module, public Splittable {
  public:
   TokenHeadImpl(int64_t values, int64_t width)
       : weight_(register_parameter("weight", drawn(values, width))) {}
 
-  at::Tensor forward(const at::Tensor& in) { return at::linear(in, weight_); }
+  at::Tensor forward(const at::Tensor& in) { return product_(in, weight_, {}); }
+
+  std::vector<SplitWay> ways(int ranks) const override {
+    return SplitProduct::ways(weight_.size(1), weight_.size(0), false, ranks);
+  }
+  void split(const SplitWay& way, TensorAxis& axis) override { product_.split(way, axis); }
 
  private:
   at::Tensor weight_;
+  SplitProduct product_;
 };
 
 }  // namespace

@@ -8,24 +8,25 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
 
 #include <cmath>
 #include <string>
 
 #include "troika/base/error.h"
+#include "troika/parallel/tensor/layers.h"
+#include "troika/parallel/tensor/recurrent.h"
 #include "troika/train/models/embed.h"
 
 namespace troika {
 namespace {
 
-enum class Cell { lstm, gru };
+using Cell = RecurrentCell;
 
 /// [n, window, in] to the states [n, window, width].
-class RecurrentImpl : public torch::nn::Module {
+class RecurrentImpl : public torch::nn::Module, public Splittable {
  public:
   RecurrentImpl(Cell cell, int64_t in, int64_t width, double dropout)
-      : cell_(cell), width_(width), dropout_(dropout) {
+      : shape_{cell, in, width, 1, true, true, false, 0}, dropout_(dropout) {
     const int64_t gates = (cell == Cell::lstm ? 4 : 3) * width;
     add("weight_ih_l0", {gates, in});
     add("weight_hh_l0", {gates, width});
@@ -38,18 +39,22 @@ class RecurrentImpl : public torch::nn::Module {
     return dropout_ > 0 ? at::dropout(out, dropout_, is_training()) : out;
   }
 
+  std::vector<SplitWay> ways(int ranks) const override { return recurrent_ways(shape_, ranks); }
+  void split(const SplitWay&, TensorAxis& axis) override { axis_ = &axis; }
+
  private:
   /// With the initial numbers of torch's own module.
   void add(const char* name, at::IntArrayRef shape) {
-    const double bound = 1 / std::sqrt(static_cast<double>(width_));
+    const double bound = 1 / std::sqrt(static_cast<double>(shape_.units));
     at::Tensor weights = at::empty(shape);
     weights.uniform_(-bound, bound);
     weights_.push_back(register_parameter(name, weights));
   }
 
   at::Tensor states(const at::Tensor& in) const {
-    const at::Tensor zero = at::zeros({1, in.size(0), width_}, in.options());
-    switch (cell_) {
+    if (axis_ != nullptr) return split_recurrent(shape_, in, weights_, is_training(), *axis_);
+    const at::Tensor zero = at::zeros({1, in.size(0), shape_.units}, in.options());
+    switch (shape_.cell) {
       case Cell::lstm:
         return std::get<0>(
             at::lstm(in, {zero, zero}, weights_, true, 1, 0.0, is_training(), false, /*batch_first=*/true));
@@ -60,15 +65,16 @@ class RecurrentImpl : public torch::nn::Module {
     return {};
   }
 
-  Cell cell_;
-  int64_t width_;
+  RecurrentShape shape_;
   double dropout_;
   Tensors weights_;
+  TensorAxis* axis_ = nullptr;
 };
 
-class LastStateImpl : public torch::nn::LinearImpl {
+class LastStateImpl : public troika::LinearImpl {
  public:
   using LinearImpl::LinearImpl;
+  std::vector<SplitWay> ways(int ranks) const override { return product_ways(ranks); }
   at::Tensor forward(const at::Tensor& in) { return LinearImpl::forward(in.select(1, -1)); }
 };
 

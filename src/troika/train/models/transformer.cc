@@ -9,13 +9,14 @@
 #include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "troika/base/error.h"
+#include "troika/parallel/tensor/layers.h"
+#include "troika/parallel/tensor/peer_functions.h"
 #include "troika/train/models/embed.h"
 #include "troika/train/models/encoder_layer.h"
 
@@ -25,10 +26,10 @@ namespace {
 constexpr double kPositionDeviation = 0.02;
 
 /// [n, window, in] to [n, window, width].
-class RowTokensImpl : public torch::nn::Module {
+class RowTokensImpl : public torch::nn::Module, public Splittable {
  public:
   RowTokensImpl(int64_t in, int64_t window, int64_t width) {
-    linear_ = register_module("linear", torch::nn::Linear(in, width));
+    linear_ = register_module("linear", ColumnLinear(in, width));
     position_ = register_module("position", torch::nn::Embedding(window, width));
     const at::NoGradGuard no_grad;
     position_->weight.mul_(kPositionDeviation);
@@ -36,13 +37,24 @@ class RowTokensImpl : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& in) { return linear_->forward(in) + position_->weight; }
 
+  std::vector<SplitWay> ways(int ranks) const override {
+    const int64_t width = linear_->options.out_features();
+    std::vector<SplitWay> ways = linear_->ways(ranks);
+    for (SplitWay& way : ways) {
+      way.cuts = with_prefix("linear", way.cuts);
+      way.cuts.push_back({"position.weight", {1, width}});
+    }
+    return ways;
+  }
+  void split(const SplitWay& way, TensorAxis& axis) override { linear_->split(way, axis); }
+
  private:
-  torch::nn::Linear linear_{nullptr};
+  ColumnLinear linear_{nullptr};
   torch::nn::Embedding position_{nullptr};
 };
 
 /// {[n, floats], [n, categories]} to [n, 1 + floats + categories, width].
-class ColumnTokensImpl : public torch::nn::Module {
+class ColumnTokensImpl : public torch::nn::Module, public Splittable {
  public:
   ColumnTokensImpl(int64_t floats, const std::vector<int64_t>& category_values, int64_t width) {
     leading_ = add("leading", {1, width}, width);
@@ -61,13 +73,26 @@ class ColumnTokensImpl : public torch::nn::Module {
   Tensors forward(const Tensors& in) {
     const int64_t n = in.at(0).size(0);
     Tensors tokens{leading_.expand({n, 1, leading_.size(1)})};
-    if (weight_.defined()) tokens.push_back(at::addcmul(bias_, in[0].unsqueeze(2), weight_));
+    if (weight_.defined()) {
+      const at::Tensor floats = axis_ == nullptr ? in[0] : to_slices(in[0], *axis_);
+      tokens.push_back(at::addcmul(bias_, floats.unsqueeze(2), weight_));
+    }
     for (size_t i = 0; i < categories_.size(); ++i) {
       const at::Tensor codes = in.at(1).narrow(1, static_cast<int64_t>(i), 1);
       tokens.push_back(at::embedding(categories_[i]->weight, codes));
     }
     return {at::cat(tokens, 1)};
   }
+
+  std::vector<SplitWay> ways(int ranks) const override {
+    const int64_t width = leading_.size(1);
+    if (width < ranks) return {};
+    // Of a token that is a float, one number has a gradient.
+    SplitWay way{"columns", {}, {-1, width}, {}, 1, 1};
+    for (const auto& item : named_parameters()) way.cuts.push_back({item.key(), {1, width}});
+    return {way};
+  }
+  void split(const SplitWay&, TensorAxis& axis) override { axis_ = &axis; }
 
  private:
   static void draw(at::Tensor& weight, int64_t width) {
@@ -85,6 +110,7 @@ class ColumnTokensImpl : public torch::nn::Module {
   at::Tensor weight_;
   at::Tensor bias_;
   std::vector<torch::nn::Embedding> categories_;
+  TensorAxis* axis_ = nullptr;
 };
 
 /// Of the token that is read: [n, width], or [n, tokens, width] if no block has chosen it.
