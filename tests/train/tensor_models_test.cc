@@ -95,5 +95,28 @@ TEST(TensorModels, AGptIsTheWholeOne) {
               std::string("embed by vocabulary\nposition by columns\n") + kBlocks + "head by columns\n");
 }
 
+TEST(TensorModels, BlocksMayShareOutTheTokensToo) {
+  ModelRecipe recipe = small_recipe({"transformer", 5});
+  recipe.width = 8;
+  recipe.heads = 4;
+  recipe.layers = 3;
+  recipe.dropout = 0.3;
+  const SplitChoices choices{{"block[12]", "heads and tokens"}};
+  for (const Kind& kind : {Kind{"transformer", 0}, Kind{"transformer", 5}}) {
+    const std::vector<Layer> layers = make_model(recipe, small_shape(kind));
+    expect_parity(name_of(kind), layers, small_inputs(kind, 4), kThroughModel, choices);
+    const size_t first = kind.window == 0 ? 1 : 2;
+    const TensorPlan plan = plan_tensor(layers, 2, choices);
+    const int64_t tokens = kind.window == 0 ? 6 : 5;
+    EXPECT_EQ(plan.layers[first].out, (Spread{-2, tokens}));
+    EXPECT_EQ(plan.layers[first + 1].in, (Spread{-2, tokens}));
+    EXPECT_TRUE(plan.layers[first + 2].joins);
+  }
+  recipe.type = "gpt";
+  const Tensors bytes{at::empty({4, 5, 0}, at::kDouble),
+                      at::arange(20, at::kLong).mul(3).remainder(7).add(1).view({4, 5, 1})};
+  expect_parity("gpt by tokens", make_model(recipe, {0, {8}, 7, 5}), bytes, kThroughModel, choices);
+}
+
 }  // namespace
 }  // namespace troika::test

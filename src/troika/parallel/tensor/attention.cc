@@ -67,9 +67,16 @@ MultiheadAttentionImpl::Heads MultiheadAttentionImpl::heads_here() const {
 }
 
 at::Tensor MultiheadAttentionImpl::forward(const at::Tensor& x) {
+  return project(attend(axis_ == nullptr ? at::linear(x, in_weight_, in_bias_)
+                                         : linear_by_columns(x, in_weight_, in_bias_, *axis_)));
+}
+
+at::Tensor MultiheadAttentionImpl::forward_part(const at::Tensor& x) {
+  return at::linear(attend(at::linear(x, in_weight_, in_bias_)), out_->weight);
+}
+
+at::Tensor MultiheadAttentionImpl::attend(const at::Tensor& all) {
   const Heads here = heads_here();
-  const at::Tensor all = axis_ == nullptr ? at::linear(x, in_weight_, in_bias_)
-                                          : linear_by_columns(x, in_weight_, in_bias_, *axis_);
   const auto parts =
       all.split_with_sizes({here.queries * here.size, here.keys * here.size, here.keys * here.size}, 2);
   return attend(parts[0], parts[1], parts[2]);
@@ -84,7 +91,7 @@ at::Tensor MultiheadAttentionImpl::forward_token(const at::Tensor& whole, int64_
   const auto parts =
       at::linear(x, in_weight_.narrow(0, queries, 2 * keys), in_bias_.narrow(0, queries, 2 * keys))
           .split(keys, 2);
-  return attend(query.unsqueeze(1), parts[0], parts[1]);
+  return project(attend(query.unsqueeze(1), parts[0], parts[1]));
 }
 
 at::Tensor MultiheadAttentionImpl::attend(const at::Tensor& query, const at::Tensor& key,
@@ -102,9 +109,11 @@ at::Tensor MultiheadAttentionImpl::attend(const at::Tensor& query, const at::Ten
         by_head(query, here.queries), by_head(key, here.keys), by_head(value, here.keys), {},
         is_training() ? options_.dropout : 0, options_.causal, {}, options_.key_heads < options_.heads);
   }
-  const at::Tensor rows =
-      seen.transpose(1, 2).reshape({query.size(0), query.size(1), here.queries * here.size});
-  return axis_ == nullptr ? out_->forward(rows) : linear_by_rows(rows, out_->weight, out_->bias, *axis_);
+  return seen.transpose(1, 2).reshape({query.size(0), query.size(1), here.queries * here.size});
+}
+
+at::Tensor MultiheadAttentionImpl::project(const at::Tensor& seen) {
+  return axis_ == nullptr ? out_->forward(seen) : linear_by_rows(seen, out_->weight, out_->bias, *axis_);
 }
 
 }  // namespace troika

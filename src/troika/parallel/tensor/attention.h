@@ -31,6 +31,10 @@ class MultiheadAttentionImpl : public torch::nn::Module, public Splittable {
   /// One token asks every token: [samples, 1, width].
   at::Tensor forward_token(const at::Tensor& x, int64_t token);
 
+  /// Of all tokens, on this rank's heads: its part of the sum that forward() is, without out_bias().
+  at::Tensor forward_part(const at::Tensor& x);
+  const at::Tensor& out_bias() const { return out_->bias; }
+
   std::vector<SplitWay> ways(int ranks) const override;
   std::string why_whole(int ranks) const override;
   void split(const SplitWay&, TensorAxis& axis) override { axis_ = &axis; }
@@ -41,7 +45,10 @@ class MultiheadAttentionImpl : public torch::nn::Module, public Splittable {
     int64_t queries, keys, size;
   };
   Heads heads_here() const;
+  /// Of queries, keys and values, one beside the other.
+  at::Tensor attend(const at::Tensor& all);
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
+  at::Tensor project(const at::Tensor& seen);
 
   AttentionOptions options_;
   TensorAxis* axis_ = nullptr;

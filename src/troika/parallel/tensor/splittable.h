@@ -29,6 +29,7 @@ struct SplitWay {
   /// pixel), forward and backward together; and how many of them are for the gradient of the input.
   int64_t payload = 0;
   int64_t payload_for_input = 0;
+  bool by_name_only = false;  // only if a user asks for it
 };
 
 class Splittable {

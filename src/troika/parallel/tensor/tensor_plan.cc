@@ -85,6 +85,7 @@ void choose(Candidates& candidates, const std::string& pattern, const std::strin
                fmt::join(names, ", "));
   }
   std::erase_if(candidates.ways, [&](const SplitWay& way) { return way.name != choice; });
+  for (SplitWay& way : candidates.ways) way.by_name_only = false;
 }
 
 void apply_choices(std::vector<Candidates>& all, const SplitChoices& choices) {
@@ -206,8 +207,10 @@ LayerSplit decided(const Candidates& candidates, int way, const Spread& before, 
   return layer;
 }
 
-TensorPlan best_plan(const std::vector<Candidates>& all, int ranks) {
+TensorPlan best_plan(std::vector<Candidates>& all, int ranks) {
   TensorPlan plan{ranks, {}};
+  for (Candidates& candidates : all)
+    std::erase_if(candidates.ways, [](const SplitWay& way) { return way.by_name_only; });
   const std::vector<int> ways = best_ways(all, ranks);
   for (size_t i = 0; i < all.size(); ++i) {
     plan.layers.push_back(decided(all[i], ways[i], plan.before(i), ranks));

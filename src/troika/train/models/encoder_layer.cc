@@ -1,6 +1,8 @@
 #include "troika/train/models/encoder_layer.h"
 
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/normalization.h>
 
@@ -9,11 +11,16 @@
 #include "troika/base/error.h"
 #include "troika/parallel/tensor/attention.h"
 #include "troika/parallel/tensor/layers.h"
+#include "troika/parallel/tensor/peer_functions.h"
 
 namespace troika {
 namespace {
 
-// By heads: attention's, and the inner width; two sums over the ranks forward, and two backward.
+constexpr char kHeadsAndTokens[] = "heads and tokens";
+
+// By heads: attention's, and the inner width; two sums over the ranks forward, and two backward. By heads and
+// tokens: besides, the ranks share out the tokens that norms, dropout and sums are about, which keeps less of
+// them in memory and moves as much (Korthikanti et al., 2022, arXiv:2205.05198).
 class EncoderLayerImpl : public torch::nn::Module, public Splittable {
  public:
   explicit EncoderLayerImpl(const EncoderLayerOptions& options) : options_(options) {
@@ -28,6 +35,7 @@ class EncoderLayerImpl : public torch::nn::Module, public Splittable {
   }
 
   at::Tensor forward(const at::Tensor& in) {
+    if (spread_.dim) return forward_tokens(takes_whole_ ? take_slice(in, -2, *axis_) : in, *axis_);
     const at::Tensor normed = norm1_->forward(in);
     const at::Tensor x = options_.token
                              ? in.select(1, *options_.token) +
@@ -46,19 +54,51 @@ class EncoderLayerImpl : public torch::nn::Module, public Splittable {
       for (CutTensor& cut : with_prefix(part.name, ways[0].cuts)) all.cuts.push_back(std::move(cut));
       all.payload += ways[0].payload;
     }
-    return {all};
+    if (options_.token || options_.tokens < ranks) return {all};
+    const Spread tokens{-2, options_.tokens};
+    const int64_t longest = share({0, options_.width}, ranks, 0).size();
+    SplitWay with_tokens{kHeadsAndTokens, tokens, tokens, all.cuts, all.payload + 4 * longest, 0, true};
+    SplitWay from_whole = with_tokens;
+    from_whole.in = {};
+    from_whole.payload += longest;
+    from_whole.payload_for_input = longest;
+    return {all, with_tokens, from_whole};
   }
 
   std::string why_whole(int ranks) const override {
     return options_.heads < ranks ? attention_->why_whole(ranks) : Splittable::why_whole(ranks);
   }
 
-  void split(const SplitWay&, TensorAxis& axis) override {
+  void split(const SplitWay& way, TensorAxis& axis) override {
     for (const Part& part : parts()) part.module->split(part.module->ways(axis.size())[0], axis);
     axis_ = &axis;
+    spread_ = way.out;
+    takes_whole_ = way.in.is_whole();
   }
 
  private:
+  /// This rank's tokens in and out. What all ranks add to or multiply their tokens with has the sum of their
+  /// gradients.
+  at::Tensor forward_tokens(const at::Tensor& in, TensorAxis& axis) {
+    const auto norm = [&](const torch::nn::LayerNorm& by, const at::Tensor& x) {
+      return at::layer_norm(x, {options_.width}, to_slices(by->weight, axis), to_slices(by->bias, axis),
+                            by->options.eps());
+    };
+    const auto all_tokens = [&](const at::Tensor& x) {
+      return gather_for_slices(x, -2, options_.tokens, axis);
+    };
+    const auto add_up = [&](const at::Tensor& part, const at::Tensor& bias) {
+      const at::Tensor sum = sum_parts_to_slices(part, -2, axis) + to_slices(bias, axis);
+      return dropout_of(sum, options_.dropout, is_training(), spread_, axis_);
+    };
+    const at::Tensor x =
+        in + add_up(attention_->forward_part(all_tokens(norm(norm1_, in))), attention_->out_bias());
+    const at::Tensor inner =
+        dropout_of(at::gelu(at::linear(all_tokens(norm(norm2_, x)), linear1_->weight, linear1_->bias)),
+                   options_.dropout, is_training(), {-1, options_.inner}, axis_);
+    return x + add_up(at::linear(inner, linear2_->weight), linear2_->bias);
+  }
+
   struct Part {
     const char* name;
     Splittable* module;
@@ -75,6 +115,8 @@ class EncoderLayerImpl : public torch::nn::Module, public Splittable {
 
   EncoderLayerOptions options_;
   TensorAxis* axis_ = nullptr;
+  Spread spread_;
+  bool takes_whole_ = true;
   std::shared_ptr<MultiheadAttentionImpl> attention_;
   ColumnLinear linear1_{nullptr};
   RowLinear linear2_{nullptr};

@@ -22,6 +22,7 @@ struct EncoderLayerOptions {
   std::optional<int64_t> token;
   /// A token asks only itself and those before it. Not together with `token`.
   bool causal = false;
+  int64_t tokens = 0;  // of a sample; 0: they differ
 };
 
 /// [n, tokens, width] to the same shape, or to [n, width] with `token`.

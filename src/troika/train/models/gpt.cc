@@ -101,6 +101,7 @@ std::vector<Layer> make_gpt(const ModelRecipe& recipe, const ModelShape& shape) 
   block.inner = 4 * width;
   block.dropout = recipe.dropout;
   block.causal = true;
+  block.tokens = shape.window;
   std::vector<Layer> layers;
   layers.push_back(layer<TokenEmbeddingImpl>("embed", values, width));
   layers.push_back(layer<PositionImpl>("position", shape.window, width, recipe.dropout));

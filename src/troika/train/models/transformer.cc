@@ -152,6 +152,8 @@ std::vector<Layer> make_transformer(const ModelRecipe& recipe, const ModelShape&
         "it to 1 or more");
   }
   EncoderLayerOptions block{recipe.width, heads_of(recipe), 4 * recipe.width, recipe.dropout, {}};
+  block.tokens =
+      shape.window > 0 ? shape.window : 1 + shape.floats + static_cast<int64_t>(shape.category_values.size());
   const int64_t read = shape.window > 0 ? -1 : 0;
   std::vector<Layer> layers;
   if (shape.window > 0) {
