@@ -240,6 +240,12 @@ std::vector<Case> all_cases() {
 
 std::vector<Case> pipeline_cases() { return {{"mlp", 512, 8, 256}, {"transformer", 128, 4, 64}}; }
 
+std::vector<Case> tensor_cases() {
+  return {{"mlp", 1024, 8, 16},       {"transformer", 256, 4, 1}, {"transformer", 256, 4, 8},
+          {"transformer", 512, 4, 1}, {"transformer", 512, 4, 8}, {"transformer", 1024, 2, 1},
+          {"transformer", 1024, 2, 8}};
+}
+
 std::string one_rank(int threads, int micro_batches) {
   std::string name = fmt::format("1 rank, {} thread{}", threads, threads == 1 ? "" : "s");
   if (micro_batches > 1) name += fmt::format(", {} micro-batches", micro_batches);
@@ -261,6 +267,24 @@ std::vector<Way> pipeline_ways(const Case& c, int lanes) {
           {.mesh = {1, lanes, 1}, .micro_batches = micro_batches, .schedule = schedule});
     }
   }
+  return ways;
+}
+
+std::vector<Way> tensor_ways(const Case& c, int ranks) {
+  std::vector<Way> ways;
+  const auto add = [&](std::string name, std::function<double(int)> block) {
+    ways.push_back({std::move(name), c.batch, std::move(block)});
+  };
+  add(fmt::format("plain, {} threads", ranks), [=](int steps) { return plain_list(c, ranks, steps); });
+  add("plain, 1 thread", [=](int steps) { return plain_list(c, 1, steps); });
+  add(one_rank(1), [=](int steps) { return engine(c, {}, steps); });
+  add(fmt::format("{} tensor ranks", ranks), [=](int steps) {
+    return engine(c, {.mesh = {1, 1, ranks}}, steps);
+  });
+  if (c.batch >= ranks)
+    add(fmt::format("{} data ranks", ranks), [=](int steps) {
+      return engine(c, {.mesh = {ranks, 1, 1}}, steps);
+    });
   return ways;
 }
 

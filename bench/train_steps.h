@@ -1,6 +1,6 @@
 // Training steps of one model at one global batch, done in different ways: a plain LibTorch loop, Troika with
 // one rank, with N ranks that share or replicate their weights, as `--ranks auto` would, and as a pipeline.
-// What bench/data_parallel and bench/pipeline time. Threading: from one thread; a block starts rank threads
+// What bench/data_parallel, bench/pipeline and bench/tensor_parallel time. Threading: from one thread; a block starts rank threads
 // of its own.
 #pragma once
 
@@ -22,6 +22,7 @@ struct Case {
 /// The sets of the README's tables.
 std::vector<Case> all_cases();
 std::vector<Case> pipeline_cases();
+std::vector<Case> tensor_cases();
 
 /// In a fixed order; the members say where.
 struct Ways {
@@ -36,6 +37,10 @@ Ways ways_of(const Case& of, int ranks);
 /// parameters.
 std::vector<Way> pipeline_ways(const Case& of, int lanes);
 std::string one_rank(int threads, int micro_batches = 1);  // the names of the first ones
+
+/// Of tensor ranks, and what they are measured by: one rank with a thread for each of them, with one thread,
+/// and as many data ranks.
+std::vector<Way> tensor_ways(const Case& of, int ranks);
 
 /// The same pipeline without memory meters and with them.
 std::vector<Way> metered_ways(const Case& of, int lanes);

@@ -123,7 +123,7 @@ TEST(PipelineFailure, AScheduleOrCutThatDoesNotFitIsRefused) {
     });
   };
   EXPECT_TRUE(has(refused({1, 2, 1}, {}, 2), "there is no schedule"));
-  EXPECT_TRUE(has(refused({1, 2, 2}, {}, 4), "tensor parallelism is not in this version"));
+  EXPECT_TRUE(has(refused({1, 2, 2}, {}, 4), "there is no schedule"));
   EXPECT_TRUE(has(refused({1, 3, 1}, {}, 2), "3"));
   const PipelineOptions wrong{make_schedule("gpipe", {.lanes = 2, .micro_batches = 2}), {0}};
   EXPECT_TRUE(has(refused({1, 2, 1}, wrong, 2), "2 lanes and 2 stages doesn't fit"));

@@ -25,8 +25,20 @@ struct Candidates {
   LayerSplit layer;                      // what doesn't depend on the way
   std::vector<SplitWay> ways;            // a way without a name: whole
   std::map<std::string, int64_t> sizes;  // numbers in each parameter
+  std::vector<std::string> matrices;     // those of two dimensions and more
   bool gives_whole = false;              // what it puts goes to layers anywhere
 };
+
+/// Numbers in matrices that every rank has. Biases and norms would turn the plan for the few numbers they
+/// are, and so would the longest of uneven slices.
+int64_t matrices_left_whole(const Candidates& candidates, const SplitWay& way) {
+  int64_t total = 0;
+  for (const std::string& name : candidates.matrices) {
+    const bool is_cut = std::ranges::find(way.cuts, name, &CutTensor::name) != way.cuts.end();
+    if (!is_cut) total += candidates.sizes.at(name);
+  }
+  return total;
+}
 
 int64_t per_rank(const Candidates& candidates, const SplitWay& way, int ranks) {
   int64_t total = candidates.layer.weights;
@@ -54,6 +66,7 @@ Candidates candidates_of(const std::string& name, const LiveLayer& live, int ran
   out.layer.why_whole = offer.why_whole;
   for (const auto& item : live.module->named_parameters()) {
     out.sizes[item.key()] = item.value().numel();
+    if (item.value().dim() > 1) out.matrices.push_back(item.key());
     out.layer.weights += item.value().numel();
   }
   out.ways = std::move(offer.ways);
@@ -139,12 +152,17 @@ void agree(Candidates& owner, Candidates& user, const Tie& tie) {
   if (user.ways.empty()) user.layer.why_whole = text;
 }
 
-/// Weights left whole, then elements handed over.
-using Cost = std::pair<int64_t, int64_t>;
+/// What is to be least, in this order.
+struct Cost {
+  int64_t matrices = 0;  // numbers in weight matrices that every rank has
+  int64_t payload = 0;   // elements handed over
+  int64_t weights = 0;   // numbers in all parameters that a rank has
+  auto operator<=>(const Cost&) const = default;
+};
 
 /// The best chain up to some layer that ends in a spread.
 struct Best {
-  Cost cost{0, 0};
+  Cost cost;
   std::vector<int> ways;  // -1: whole
   Spread out;
 };
@@ -157,10 +175,11 @@ Best with_layer(const Best& best, const Candidates& candidates, int way, int ran
   const SplitWay& chosen = way < 0 ? whole : candidates.ways[static_cast<size_t>(way)];
   const bool passes = way < 0 && candidates.layer.is_elementwise;
   if (!passes && !best.out.is_whole() && !(chosen.in == best.out)) {
-    next.cost.second += share({0, best.out.size}, ranks, 0).size();  // slices are put together
+    next.cost.payload += share({0, best.out.size}, ranks, 0).size();  // slices are put together
   }
-  next.cost.first += per_rank(candidates, chosen, ranks);
-  next.cost.second += chosen.payload - (next.ways.size() == 1 ? chosen.payload_for_input : 0);
+  next.cost.matrices += matrices_left_whole(candidates, chosen);
+  next.cost.weights += per_rank(candidates, chosen, ranks);
+  next.cost.payload += chosen.payload - (next.ways.size() == 1 ? chosen.payload_for_input : 0);
   next.out = passes ? best.out : chosen.out;
   return next;
 }
@@ -188,7 +207,7 @@ std::vector<int> best_ways(const std::vector<Candidates>& all, int ranks) {
   }
   // Who reads the model's outputs wants them whole.
   for (Best& best : ends) {
-    if (!best.out.is_whole()) best.cost.second += share({0, best.out.size}, ranks, 0).size();
+    if (!best.out.is_whole()) best.cost.payload += share({0, best.out.size}, ranks, 0).size();
   }
   return std::ranges::min_element(ends, {}, &Best::cost)->ways;
 }

@@ -1,6 +1,7 @@
-// TensorPlan: how each layer of a model is split over the tensor axis. It leaves as few weights whole as the
-// rules allow, and of the plans that do so it is the one whose ranks hand each other the fewest elements
-// (dynamic programming over the chain: what goes from one layer to the next is whole, or in slices).
+// TensorPlan: how each layer of a model is split over the tensor axis. It leaves as few weight matrices whole
+// as the rules allow, and of the plans that do so it is the one whose ranks hand each other the fewest
+// elements (dynamic programming over the chain: what goes from one layer to the next is whole, or
+// in slices).
 //
 // Threading: a value; planning is a pure function of layers and ranks, so every rank makes the same plan.
 #pragma once
