@@ -152,6 +152,14 @@ TEST(TensorLayers, TiedTablesAreCutAlike) {
   const TensorPlan plan = plan_tensor(layers, 2);
   EXPECT_EQ(plan.layers[0].way->name, "vocabulary");
   EXPECT_EQ(plan.layers[2].way->name, "columns");
+  EXPECT_EQ(plan.layers[2].weights, 0);  // the table's
+  for (const char* end : {"embed", "head"}) {
+    const SplitChoices choices{{end, "whole"}};
+    expect_parity("one end whole", layers, {codes({4, 3}, 11)}, kProduct, choices);
+    const TensorPlan whole = plan_tensor(layers, 2, choices);
+    EXPECT_FALSE(whole.layers[0].way.has_value() && whole.layers[0].way->name == "vocabulary") << end;
+    EXPECT_FALSE(whole.layers[2].way.has_value() && whole.layers[2].way->name == "columns") << end;
+  }
 }
 
 TEST(TensorLayers, LargeProductsAreCutIntoChunksThatOverlap) {

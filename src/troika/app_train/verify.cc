@@ -96,7 +96,7 @@ std::string to_json(const VerifyResult& result, const Workload& work, const Veri
 
 std::string to_text(const VerifyResult& result, const Workload& work, const VerifyWork& verified,
                     at::ScalarType precision) {
-  const bool delayed = result.reference == "delayed";
+  const bool delayed = result.reference == "delayed", sliced = work.mesh().tensor > 1;
   std::string text = fmt::format(
       "{}: mesh {}{}, {} weights, {} micro-batch{}, {} steps\n"
       "  against {}, {}: {} (largest relative difference {:.2g}, tolerance {:.0g})\n"
@@ -107,9 +107,11 @@ std::string to_text(const VerifyResult& result, const Workload& work, const Veri
       verified.micro_batches, verified.micro_batches == 1 ? "" : "es", verified.steps,
       delayed ? "one thread that applies the same delayed updates" : "the plain run", name_of(precision),
       result.equal ? "equal" : "not equal", result.max_rel_diff, result.tolerance,
-      delayed ? "the same" : "one thread that computes the same pieces", precision_of(verified.options),
-      result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses, result.gradients,
-      result.weights, result.buffers);
+      sliced    ? "one thread for each slice of the layers"
+      : delayed ? "the same"
+                : "one thread that computes the same pieces",
+      precision_of(verified.options), result.bitwise ? "equal bit for bit" : "not bit for bit", result.losses,
+      result.gradients, result.weights, result.buffers);
   if (const auto& first = result.first_difference) {
     text += fmt::format("  first difference: step {}, {} {}: {:.6g} times the serial one; likely cause: {}\n",
                         first->step, first->what, first->parameter, first->factor, first->likely_cause);

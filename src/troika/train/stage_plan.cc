@@ -9,6 +9,7 @@
 #include "troika/base/table.h"
 #include "troika/base/text.h"
 #include "troika/parallel/fused_update.h"
+#include "troika/parallel/tensor/tensor_plan.h"
 #include "troika/parallel/torch_errors.h"
 #include "troika/schedule/catalogue.h"
 #include "troika/simulate/simulate.h"
@@ -29,7 +30,6 @@ int64_t bytes_of(const at::Tensor& tensor) {
 struct StageSums {
   StageCost cost;  // seconds; what passes hold, as activation_bytes and so on
   int64_t parameters = 0;
-  double weight_bytes = 0;   // of one version
   double working_bytes = 0;  // the most that a pass takes for itself
   SplitCounts split;         // where somebody waits for the input's gradient
 };
@@ -47,7 +47,6 @@ StageSums sums_of(const ModelProfile& profile, const Range& layers, int64_t micr
     sums.cost.activation_bytes += static_cast<double>(layer.held_bytes);
     sums.cost.weight_pending_bytes += static_cast<double>(layer.pending_bytes);
     sums.parameters += layer.parameters;
-    sums.weight_bytes += static_cast<double>(layer.parameter_bytes);
     // From the second micro-batch on a gradient is made before it is added.
     const int64_t added = micro_batches > 1 ? layer.parameter_bytes : 0;
     sums.working_bytes =
@@ -170,6 +169,22 @@ std::vector<LayerCost> costs_of(const ModelProfile& profile, int moments) {
   return costs;
 }
 
+/// Of one version, of one rank: with tensor ranks its slices.
+double weight_bytes(const Workload& work, Range layers) {
+  double bytes = 0;
+  for (int64_t i = layers.begin; i < layers.end; ++i) {
+    const auto whole = static_cast<double>(work.profile->layers[static_cast<size_t>(i)].parameter_bytes);
+    double part = 1;
+    if (work.tensor_plan) {
+      const LayerSplit& split = work.tensor_plan->layers[static_cast<size_t>(i)];
+      if (split.weights > 0)
+        part = static_cast<double>(split.weights_per_rank) / static_cast<double>(split.weights);
+    }
+    bytes += whole * part;
+  }
+  return bytes;
+}
+
 RunPlan plan_stages(const Workload& work) {
   const ModelProfile& profile = *work.profile;
   const int64_t micro_batches = work.recipe.parallel.micro_batches;
@@ -191,8 +206,8 @@ RunPlan plan_stages(const Workload& work) {
     split.in_weight_part += sums.split.in_weight_part;
     // Versions of the weights, moments, a gradient, and the flat one that ranks add up.
     const double copies = schedule.max_versions[s] + moments + 1 + (sums_apart ? 1 : 0);
-    double bytes =
-        sums.weight_bytes * copies + most_held_bytes(schedule, stage, sums.cost) + sums.working_bytes;
+    double bytes = weight_bytes(work, layers) * copies + most_held_bytes(schedule, stage, sums.cost) +
+                   sums.working_bytes;
     // A rank has the micro-batches of a whole step; they count for its first stage.
     if (first_stage_of_lane(schedule, schedule.lane_of(stage)) == stage) {
       bytes += static_cast<double>(micro_batches * profile.input_bytes);

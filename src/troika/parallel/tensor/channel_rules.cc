@@ -21,7 +21,7 @@ bool is_zero_padded(const Options& options) {
 }
 
 template <size_t dims, typename Conv>
-std::vector<SplitWay> convolution_ways(const Conv& conv, int ranks) {
+std::vector<SplitWay> ways_of_convolution(const Conv& conv, int ranks) {
   const auto& options = conv.options;
   if (options.groups() != 1 || !is_zero_padded(options)) return {};
   const int64_t in = options.in_channels(), out = options.out_channels();
@@ -103,7 +103,7 @@ SplitWay slices_of_channels(int dim, const Cut& cut, const std::vector<std::stri
 
 std::vector<SplitWay> convolution_ways(const torch::nn::Module& module, int ranks) {
   return with_convolution(const_cast<torch::nn::Module&>(module), [&](const auto& conv, auto dims) {
-    return convolution_ways<decltype(dims)::value>(conv, ranks);
+    return ways_of_convolution<decltype(dims)::value>(conv, ranks);
   });
 }
 

@@ -26,6 +26,7 @@ struct Candidates {
   std::vector<SplitWay> ways;            // a way without a name: whole
   std::map<std::string, int64_t> sizes;  // numbers in each parameter
   std::vector<std::string> matrices;     // those of two dimensions and more
+  bool must_split = false;               // a tied parameter is cut at the other end
   bool gives_whole = false;              // what it puts goes to layers anywhere
 };
 
@@ -75,6 +76,11 @@ Candidates candidates_of(const std::string& name, const LiveLayer& live, int ran
 
 Candidates candidates_of(const Layer& layer, int ranks) {
   Candidates out = candidates_of(layer.name, build_layer(layer, 0), ranks);
+  for (const Tie& tie : layer.ties) {  // the owner's numbers
+    out.layer.weights -= out.sizes[tie.parameter];
+    out.sizes.erase(tie.parameter);
+    std::erase(out.matrices, tie.parameter);
+  }
   out.gives_whole = !layer.puts.empty() || !layer.gets.empty();
   if (out.gives_whole) {
     std::erase_if(out.ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
@@ -143,6 +149,7 @@ void agree(Candidates& owner, Candidates& user, const Tie& tie) {
     const std::optional<Cut> kept = cut == nullptr ? std::nullopt : std::optional<Cut>(*cut);
     keep(owner, tie.of_owner, kept ? &*kept : nullptr);
     keep(user, tie.parameter, kept ? &*kept : nullptr);
+    owner.must_split = user.must_split = kept.has_value();
     return;
   }
   keep(owner, tie.of_owner, nullptr);
@@ -189,7 +196,7 @@ std::vector<int> best_ways(const std::vector<Candidates>& all, int ranks) {
   for (const Candidates& candidates : all) {
     std::vector<Best> next;
     for (const Best& best : ends) {
-      for (int way = -1; way < static_cast<int>(candidates.ways.size()); ++way) {
+      for (int way = candidates.must_split ? 0 : -1; way < static_cast<int>(candidates.ways.size()); ++way) {
         if (way >= 0) {
           const Spread& in = candidates.ways[static_cast<size_t>(way)].in;
           if (!in.is_whole() && !(in == best.out)) continue;
