@@ -1,7 +1,7 @@
 // Training steps of one model at one global batch, done in different ways: a plain LibTorch loop, Troika with
 // one rank, with N ranks that share or replicate their weights, as `--ranks auto` would, and as a pipeline.
-// What bench/data_parallel, bench/pipeline and bench/tensor_parallel time. Threading: from one thread; a block starts rank threads
-// of its own.
+// What bench/data_parallel, bench/pipeline and bench/tensor_parallel time. Threading: from one thread; a
+// block starts rank threads of its own.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One list of layers, whole and split over tensor ranks: outputs, the input's gradient, every parameter's, and
-// buffers.
+// One list of layers, whole and split over tensor ranks: outputs, the input's gradient, every parameter's,
+// and buffers.
 #pragma once
 
 #include <ATen/Parallel.h>
