@@ -3,13 +3,13 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/equal.h>
-#include <fnmatch.h>
 #include <torch/nn/module.h>
 
 #include <optional>
 #include <unordered_set>
 
 #include "troika/base/error.h"
+#include "troika/base/glob.h"
 #include "troika/base/text.h"
 #include "troika/parallel/batch_norm.h"
 #include "troika/parallel/forward_state.h"
@@ -292,19 +292,16 @@ Layer recomputed(Layer layer) {
 
 std::vector<Layer> recompute_matching(std::vector<Layer> layers, const std::vector<std::string>& patterns,
                                       const std::string& key) {
-  const auto matches = [](const std::string& pattern, const std::string& name) {
-    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-  };
   std::vector<std::string> names;
   for (const Layer& layer : layers) names.push_back(layer.name);
   for (const std::string& pattern : patterns) {
-    const auto is_meant = [&](const std::string& name) { return matches(pattern, name); };
+    const auto is_meant = [&](const std::string& name) { return matches_glob(pattern, name); };
     if (std::ranges::any_of(names, is_meant)) continue;
     fail_usage("{}: no layer is called \"{}\"{}; there are {}", key, pattern, did_you_mean(pattern, names),
                fmt::join(names, ", "));
   }
   for (Layer& layer : layers) {
-    const auto means_it = [&](const std::string& pattern) { return matches(pattern, layer.name); };
+    const auto means_it = [&](const std::string& pattern) { return matches_glob(pattern, layer.name); };
     if (std::ranges::any_of(patterns, means_it)) layer = recomputed(std::move(layer));
   }
   return layers;

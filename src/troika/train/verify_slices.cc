@@ -7,7 +7,6 @@
 #include "troika/parallel/named_gather.h"
 #include "troika/parallel/recompute.h"
 #include "troika/parallel/tensor/slices.h"
-#include "troika/parallel/tensor/tensor_plan.h"
 #include "troika/train/verify_comparison.h"
 #include "troika/train/verify_delayed.h"
 #include "troika/train/verify_pieces.h"
@@ -73,12 +72,16 @@ class Part {
 
 }  // namespace
 
+TensorPlan tensor_plan_of(const VerifyWork& work) {
+  const ReplicaOptions& options = work.options;
+  return options.tensor_plan ? *options.tensor_plan : plan_tensor(work.layers, options.mesh.tensor);
+}
+
 std::optional<Difference> compare_with_slices(const VerifyWork& work, const Engine& engine) {
   std::vector<StepRecord> records;
   engine(work, work.options.dtype, [&](const StepRecord& record) { records.push_back(record); });
   const int ranks = work.options.mesh.tensor;
-  const TensorPlan plan =
-      work.options.tensor_plan ? *work.options.tensor_plan : plan_tensor(work.layers, ranks);
+  const TensorPlan plan = tensor_plan_of(work);
   const Model whole(work.layers, work.options.seed, work.options.dtype);  // for its names
   const std::vector<std::string> names = names_of(whole.parameters()), buffers = names_of(whole.others());
   VerifyResult differences;  // its maxima are not those of the plain comparison

@@ -5,18 +5,17 @@
 
 #include <algorithm>
 
-#include "troika/parallel/tensor/tensor_plan.h"
 #include "troika/parallel/wiring.h"
 #include "troika/train/verify_cause.h"
 #include "troika/train/verify_comparison.h"
 #include "troika/train/verify_plain.h"
+#include "troika/train/verify_slices.h"
 
 namespace troika {
 namespace {
 
 Cuts cuts_of(const VerifyWork& work) {
-  const TensorPlan plan = work.options.tensor_plan ? *work.options.tensor_plan
-                                                   : plan_tensor(work.layers, work.options.mesh.tensor);
+  const TensorPlan plan = tensor_plan_of(work);
   Cuts cuts;
   for (const LayerSplit& layer : plan.layers) {
     if (!layer.way) continue;

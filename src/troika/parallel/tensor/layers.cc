@@ -5,6 +5,7 @@
 
 #include "troika/parallel/tensor/peer_functions.h"
 #include "troika/parallel/tensor/split_linear.h"
+#include "troika/parallel/tensor/torch_rules.h"
 
 namespace troika {
 namespace {
@@ -49,17 +50,12 @@ at::Tensor SplitProduct::operator()(const at::Tensor& x, const at::Tensor& weigh
   return linear_by_rows(takes_whole_ ? take_slice(x, -1, *axis_) : x, weight, bias, *axis_);
 }
 
-std::vector<SplitWay> LinearImpl::product_ways(int ranks) const {
-  return SplitProduct::ways(options.in_features(), options.out_features(), options.bias(), ranks);
-}
+std::vector<SplitWay> LinearImpl::product_ways(int ranks) const { return linear_ways(*this, ranks); }
 
 // What a derived class does besides may need the whole output.
 std::vector<SplitWay> LinearImpl::ways(int ranks) const {
-  std::vector<SplitWay> ways = product_ways(ranks);
-  if (typeid(*this) != typeid(LinearImpl)) {
-    std::erase_if(ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
-  }
-  return ways;
+  const bool is_derived = typeid(*this) != typeid(LinearImpl);
+  return is_derived ? only_whole(product_ways(ranks)) : product_ways(ranks);
 }
 
 std::vector<SplitWay> ColumnLinearImpl::ways(int ranks) const {
@@ -97,9 +93,6 @@ at::Tensor EmbeddingImpl::forward(const at::Tensor& codes) {
   return table_(codes, weight, options.padding_idx().value_or(-1));
 }
 
-std::vector<SplitWay> EmbeddingImpl::ways(int ranks) const {
-  if (options.max_norm() || options.sparse()) return {};
-  return SplitTable::ways(options.num_embeddings(), options.embedding_dim(), ranks);
-}
+std::vector<SplitWay> EmbeddingImpl::ways(int ranks) const { return embedding_ways(*this, ranks); }
 
 }  // namespace troika

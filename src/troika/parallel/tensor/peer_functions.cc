@@ -8,126 +8,78 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The axis outlives the graph: it belongs to the rank, the graph to one of its steps.
-void keep(AutogradContext* context, TensorAxis& axis) {
-  context->saved_data["axis"] = reinterpret_cast<int64_t>(&axis);
-}
+/// Along which dimension of how many elements; `keep` and `sum` need neither.
+struct Along {
+  int64_t dim = 0, whole = 0;
+};
+using Move = at::Tensor(const at::Tensor&, Along, TensorAxis&);
 
-TensorAxis& axis_of(AutogradContext* context) {
-  return *reinterpret_cast<TensorAxis*>(context->saved_data["axis"].toInt());
-}
+at::Tensor keep(const at::Tensor& x, Along, TensorAxis&) { return x.detach(); }
 
 /// A copy: what comes in may be somebody else's too.
-at::Tensor summed(const at::Tensor& part, TensorAxis& axis) {
+at::Tensor sum(const at::Tensor& part, Along, TensorAxis& axis) {
   at::Tensor sum = part.detach().clone(at::MemoryFormat::Contiguous);
   axis.sum(sum);
   return sum;
 }
 
-class ToSlices : public torch::autograd::Function<ToSlices> {
+at::Tensor slice(const at::Tensor& whole, Along along, TensorAxis& axis) {
+  return axis.slice(whole.detach(), along.dim).clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor gather(const at::Tensor& slice, Along along, TensorAxis& axis) {
+  return axis.gather(slice, along.dim, along.whole);
+}
+
+at::Tensor sum_scatter(const at::Tensor& part, Along along, TensorAxis& axis) {
+  return axis.sum_scatter(part, along.dim);
+}
+
+/// One move forward, and its gradient's backward. The axis outlives the graph: it belongs to the rank, the
+/// graph to one of its steps.
+template <Move* there, Move* back>
+class Exchange : public torch::autograd::Function<Exchange<there, back>> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& in, TensorAxis* axis) {
-    keep(context, *axis);
-    return in.detach();
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& in, Along along, TensorAxis* axis) {
+    context->saved_data["axis"] = reinterpret_cast<int64_t>(axis);
+    context->saved_data["dim"] = along.dim;
+    context->saved_data["whole"] = along.whole;
+    return there(in, along, *axis);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {summed(gradients[0], axis_of(context)), {}};
+    const Along along{context->saved_data["dim"].toInt(), context->saved_data["whole"].toInt()};
+    auto& axis = *reinterpret_cast<TensorAxis*>(context->saved_data["axis"].toInt());
+    return {back(gradients[0], along, axis), {}, {}};
   }
 };
 
-class SumParts : public torch::autograd::Function<SumParts> {
- public:
-  static at::Tensor forward(AutogradContext*, const at::Tensor& in, TensorAxis* axis) {
-    return summed(in, *axis);
-  }
-  static variable_list backward(AutogradContext*, const variable_list& gradients) {
-    return {gradients[0], {}};
-  }
-};
-
-class TakeSlice : public torch::autograd::Function<TakeSlice> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& in, int64_t dim, TensorAxis* axis) {
-    keep(context, *axis);
-    context->saved_data["dim"] = dim;
-    context->saved_data["whole"] = in.size(dim);
-    return axis->slice(in.detach(), dim).clone(at::MemoryFormat::Contiguous);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {axis_of(context).gather(gradients[0], context->saved_data["dim"].toInt(),
-                                    context->saved_data["whole"].toInt()),
-            {},
-            {}};
-  }
-};
-
-class JoinSlices : public torch::autograd::Function<JoinSlices> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& in, int64_t dim, int64_t whole,
-                            TensorAxis* axis) {
-    keep(context, *axis);
-    context->saved_data["dim"] = dim;
-    return axis->gather(in, dim, whole);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const TensorAxis& axis = axis_of(context);
-    return {axis.slice(gradients[0], context->saved_data["dim"].toInt()).contiguous(), {}, {}, {}};
-  }
-};
-
-class GatherForSlices : public torch::autograd::Function<GatherForSlices> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& in, int64_t dim, int64_t whole,
-                            TensorAxis* axis) {
-    keep(context, *axis);
-    context->saved_data["dim"] = dim;
-    return axis->gather(in, dim, whole);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {axis_of(context).sum_scatter(gradients[0], context->saved_data["dim"].toInt()), {}, {}, {}};
-  }
-};
-
-class SumPartsToSlices : public torch::autograd::Function<SumPartsToSlices> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& in, int64_t dim, TensorAxis* axis) {
-    keep(context, *axis);
-    context->saved_data["dim"] = dim;
-    context->saved_data["whole"] = in.size(dim);
-    return axis->sum_scatter(in, dim);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {axis_of(context).gather(gradients[0], context->saved_data["dim"].toInt(),
-                                    context->saved_data["whole"].toInt()),
-            {},
-            {}};
-  }
-};
+template <Move* there, Move* back>
+at::Tensor exchange(const at::Tensor& x, Along along, TensorAxis& axis) {
+  return axis.size() == 1 ? x : Exchange<there, back>::apply(x, along, &axis);
+}
 
 }  // namespace
 
 at::Tensor to_slices(const at::Tensor& whole, TensorAxis& axis) {
-  return axis.size() == 1 ? whole : ToSlices::apply(whole, &axis);
+  return exchange<keep, sum>(whole, {}, axis);
 }
 
-at::Tensor sum_parts(const at::Tensor& part, TensorAxis& axis) {
-  return axis.size() == 1 ? part : SumParts::apply(part, &axis);
-}
+at::Tensor sum_parts(const at::Tensor& part, TensorAxis& axis) { return exchange<sum, keep>(part, {}, axis); }
 
 at::Tensor take_slice(const at::Tensor& whole, int64_t dim, TensorAxis& axis) {
-  return axis.size() == 1 ? whole : TakeSlice::apply(whole, dim, &axis);
+  return exchange<slice, gather>(whole, {dim, whole.size(dim)}, axis);
 }
 
-at::Tensor join_slices(const at::Tensor& slice, int64_t dim, int64_t whole, TensorAxis& axis) {
-  return axis.size() == 1 ? slice : JoinSlices::apply(slice, dim, whole, &axis);
+at::Tensor join_slices(const at::Tensor& slices, int64_t dim, int64_t whole, TensorAxis& axis) {
+  return exchange<gather, slice>(slices, {dim, whole}, axis);
 }
 
-at::Tensor gather_for_slices(const at::Tensor& slice, int64_t dim, int64_t whole, TensorAxis& axis) {
-  return axis.size() == 1 ? slice : GatherForSlices::apply(slice, dim, whole, &axis);
+at::Tensor gather_for_slices(const at::Tensor& slices, int64_t dim, int64_t whole, TensorAxis& axis) {
+  return exchange<gather, sum_scatter>(slices, {dim, whole}, axis);
 }
 
 at::Tensor sum_parts_to_slices(const at::Tensor& part, int64_t dim, TensorAxis& axis) {
-  return axis.size() == 1 ? part : SumPartsToSlices::apply(part, dim, &axis);
+  return exchange<sum_scatter, gather>(part, {dim, part.size(dim)}, axis);
 }
 
 }  // namespace troika

@@ -14,7 +14,9 @@
 #include <typeinfo>
 
 #include "troika/base/error.h"
+#include "troika/parallel/noise_slice.h"
 #include "troika/parallel/tensor/layers.h"
+#include "troika/parallel/tensor/peer_functions.h"
 #include "troika/parallel/tensor/torch_rules.h"
 
 namespace troika {
@@ -111,8 +113,7 @@ SplitOffer offer_of_parts(const Module& module, int ranks) {
       offer.why_whole = fmt::format("its \"{}\" can't be split over {} ranks", part.name, ranks);
       return offer;
     }
-    for (CutTensor& cut : with_prefix(part.name, way->cuts)) all.cuts.push_back(std::move(cut));
-    all.payload += way->payload;
+    add_part(all, part.name, *way);
   }
   if (parts.empty()) {
     offer.why_whole = why_no_rule(module);
@@ -120,18 +121,6 @@ SplitOffer offer_of_parts(const Module& module, int ranks) {
     offer.ways.push_back(std::move(all));
   }
   return offer;
-}
-
-void cut_in_place(Module& module, const std::vector<CutTensor>& cuts, const TensorAxis& axis) {
-  const at::NoGradGuard no_grad;
-  auto parameters = module.named_parameters();
-  auto buffers = module.named_buffers();
-  for (const CutTensor& cut : cuts) {
-    at::Tensor* tensor = parameters.find(cut.name);
-    if (tensor == nullptr) tensor = buffers.find(cut.name);
-    TROIKA_ASSERT(tensor != nullptr, cut.name);
-    tensor->set_data(slice_of(*tensor, cut.cut, axis.size(), axis.rank()));
-  }
 }
 
 }  // namespace
@@ -152,29 +141,47 @@ SplitOffer offer_of(const LiveLayer& layer, int ranks) {
   } else {
     return offer_of_parts(module, ranks);
   }
-  if (!layer.calls_module) {
-    std::erase_if(offer.ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
-  }
-  if (offer.ways.empty() && offer.why_whole.empty())
-    offer.why_whole = fmt::format("too small, or made in a way that can't be split over {} ranks", ranks);
+  if (!layer.calls_module) offer.ways = only_whole(std::move(offer.ways));
+  if (offer.ways.empty() && offer.why_whole.empty()) offer.why_whole = why_no_way(ranks);
   return offer;
 }
 
-void split_forward(LiveLayer& layer, const SplitWay& way, TensorAxis& axis) {
+void follow_plan(LiveLayer& layer, const LayerSplit& split, TensorAxis& axis) {
+  if (!split.way) {
+    if (!split.is_elementwise || split.in.is_whole()) return;
+    layer.forward = [forward = layer.forward, &axis, in = split.in](const Tensors& inputs) {
+      const NoiseSliceScope slice(*in.dim, axis.my_share(in.size), in.size);
+      return forward(inputs);
+    };
+    return;
+  }
   Module& module = *layer.module;
   if (auto* own = dynamic_cast<Splittable*>(&module)) {
-    own->split(way, axis);
+    own->split(*split.way, axis);
   } else if (const Rule* rule = rule_for(module)) {
-    layer.forward = rule->forward(layer.module, way, axis);
+    layer.forward = rule->forward(layer.module, *split.way, axis);
   } else {
     for (const Part& part : splittable_parts(module))
       part.module->split(*way_within(*part.module, axis.size()), axis);
   }
 }
 
-void split_layer(LiveLayer& layer, const SplitWay& way, TensorAxis& axis) {
-  split_forward(layer, way, axis);
-  cut_in_place(*layer.module, way.cuts, axis);
+void cut_in_place(Module& module, const std::vector<CutTensor>& cuts, const TensorAxis& axis) {
+  const at::NoGradGuard no_grad;
+  auto parameters = module.named_parameters();
+  auto buffers = module.named_buffers();
+  for (const CutTensor& cut : cuts) {
+    at::Tensor* tensor = parameters.find(cut.name);
+    if (tensor == nullptr) tensor = buffers.find(cut.name);
+    TROIKA_ASSERT(tensor != nullptr, cut.name);
+    tensor->set_data(slice_of(*tensor, cut.cut, axis.size(), axis.rank()));
+  }
+}
+
+void join_as_planned(const TensorPlan& plan, size_t index, Tensors& values, TensorAxis& axis) {
+  const Spread before = plan.before(index);
+  const bool joins = index == plan.layers.size() || plan.layers[index].joins;
+  if (joins && !before.is_whole()) values[0] = join_slices(values[0], *before.dim, before.size, axis);
 }
 
 }  // namespace troika

@@ -9,6 +9,7 @@
 
 #include "troika/parallel/layer.h"
 #include "troika/parallel/tensor/splittable.h"
+#include "troika/parallel/tensor/tensor_plan.h"
 
 namespace troika {
 
@@ -21,11 +22,15 @@ struct SplitOffer {
 };
 SplitOffer offer_of(const LiveLayer& layer, int ranks);
 
-/// Keeps this rank's slices of the layer's tensors, and makes forward work with them. `way` is one of the
-/// offer's. `axis` outlives the layer.
-void split_layer(LiveLayer& layer, const SplitWay& way, TensorAxis& axis);
+/// Makes the layer's forward work as planned, with slices where they come or where its tensors are slices;
+/// the tensors themselves are cut_in_place(). `axis` outlives the layer.
+void follow_plan(LiveLayer& layer, const LayerSplit& split, TensorAxis& axis);
 
-/// The same without cutting the tensors: somebody else does.
-void split_forward(LiveLayer& layer, const SplitWay& way, TensorAxis& axis);
+/// Keeps this rank's slices of a module's tensors, by their names in it.
+void cut_in_place(torch::nn::Module& module, const std::vector<CutTensor>& cuts, const TensorAxis& axis);
+
+/// Before layer `index` of a plan, or behind the last one: puts the chain's first tensor together if it comes
+/// in slices and is wanted whole.
+void join_as_planned(const TensorPlan& plan, size_t index, Tensors& values, TensorAxis& axis);
 
 }  // namespace troika

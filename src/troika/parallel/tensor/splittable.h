@@ -51,6 +51,15 @@ class Splittable {
 /// The names of a part of a module, as the module has them.
 std::vector<CutTensor> with_prefix(const std::string& prefix, std::vector<CutTensor> cuts);
 
+/// Adds what a part of the module does in a way of its own: its cuts and its payload.
+void add_part(SplitWay& all, const std::string& name, const SplitWay& part);
+
+/// Those that take and give whole tensors.
+std::vector<SplitWay> only_whole(std::vector<SplitWay> ways);
+
+/// The usual reason why there are no ways.
+std::string why_no_way(int ranks);
+
 /// torch's dropout of a tensor that is spread so over the ranks of `axis`, which may be null if it is whole.
 at::Tensor dropout_of(const at::Tensor& x, double p, bool training, const Spread& spread,
                       const TensorAxis* axis);

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fnmatch.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "troika/base/error.h"
+#include "troika/base/glob.h"
 #include "troika/base/table.h"
 #include "troika/base/text.h"
 #include "troika/parallel/model.h"
@@ -27,16 +26,19 @@ struct Candidates {
   std::map<std::string, int64_t> sizes;  // numbers in each parameter
   std::vector<std::string> matrices;     // those of two dimensions and more
   bool must_split = false;               // a tied parameter is cut at the other end
-  bool gives_whole = false;              // what it puts goes to layers anywhere
 };
+
+std::optional<Cut> cut_of(const SplitWay& way, const std::string& parameter) {
+  const auto at = std::ranges::find(way.cuts, parameter, &CutTensor::name);
+  return at == way.cuts.end() ? std::nullopt : std::optional<Cut>(at->cut);
+}
 
 /// Numbers in matrices that every rank has. Biases and norms would turn the plan for the few numbers they
 /// are, and so would the longest of uneven slices.
 int64_t matrices_left_whole(const Candidates& candidates, const SplitWay& way) {
   int64_t total = 0;
   for (const std::string& name : candidates.matrices) {
-    const bool is_cut = std::ranges::find(way.cuts, name, &CutTensor::name) != way.cuts.end();
-    if (!is_cut) total += candidates.sizes.at(name);
+    if (!cut_of(way, name)) total += candidates.sizes.at(name);
   }
   return total;
 }
@@ -81,9 +83,9 @@ Candidates candidates_of(const Layer& layer, int ranks) {
     out.sizes.erase(tie.parameter);
     std::erase(out.matrices, tie.parameter);
   }
-  out.gives_whole = !layer.puts.empty() || !layer.gets.empty();
-  if (out.gives_whole) {
-    std::erase_if(out.ways, [](const SplitWay& w) { return !w.in.is_whole() || !w.out.is_whole(); });
+  // What it puts goes to layers anywhere.
+  if (!layer.puts.empty() || !layer.gets.empty()) {
+    out.ways = only_whole(std::move(out.ways));
     out.layer.is_elementwise = false;
   }
   return out;
@@ -113,7 +115,7 @@ void apply_choices(std::vector<Candidates>& all, const SplitChoices& choices) {
   for (Candidates& candidates : all) {
     names.push_back(candidates.layer.layer);
     for (size_t i = 0; i < choices.size(); ++i) {
-      if (fnmatch(choices[i].first.c_str(), candidates.layer.layer.c_str(), 0) != 0) continue;
+      if (!matches_glob(choices[i].first, candidates.layer.layer)) continue;
       used[i] = true;
       choose(candidates, choices[i].first, choices[i].second);
       break;
@@ -126,35 +128,25 @@ void apply_choices(std::vector<Candidates>& all, const SplitChoices& choices) {
   }
 }
 
-const Cut* cut_of(const SplitWay& way, const std::string& parameter) {
-  for (const CutTensor& cut : way.cuts) {
-    if (cut.name == parameter) return &cut.cut;
-  }
-  return nullptr;
-}
-
-bool cut_alike(const Cut* x, const Cut* y) { return x == nullptr ? y == nullptr : y != nullptr && *x == *y; }
-
 /// Leaves both sides of a tie only ways that cut the tensor alike: as the owner's first way that the user has
 /// too, or not at all.
 void agree(Candidates& owner, Candidates& user, const Tie& tie) {
-  const auto keep = [](Candidates& of, const std::string& parameter, const Cut* cut) {
-    std::erase_if(of.ways, [&](const SplitWay& way) { return !cut_alike(cut_of(way, parameter), cut); });
+  const auto keep = [](Candidates& of, const std::string& parameter, const std::optional<Cut>& cut) {
+    std::erase_if(of.ways, [&](const SplitWay& way) { return cut_of(way, parameter) != cut; });
   };
   for (const SplitWay& way : owner.ways) {
-    const Cut* cut = cut_of(way, tie.of_owner);
+    const std::optional<Cut> cut = cut_of(way, tie.of_owner);
     const bool both = std::ranges::any_of(
-        user.ways, [&](const SplitWay& other) { return cut_alike(cut_of(other, tie.parameter), cut); });
+        user.ways, [&](const SplitWay& other) { return cut_of(other, tie.parameter) == cut; });
     if (!both) continue;
-    const std::optional<Cut> kept = cut == nullptr ? std::nullopt : std::optional<Cut>(*cut);
-    keep(owner, tie.of_owner, kept ? &*kept : nullptr);
-    keep(user, tie.parameter, kept ? &*kept : nullptr);
-    owner.must_split = user.must_split = kept.has_value();
+    keep(owner, tie.of_owner, cut);
+    keep(user, tie.parameter, cut);
+    owner.must_split = user.must_split = cut.has_value();
     return;
   }
-  keep(owner, tie.of_owner, nullptr);
-  keep(user, tie.parameter, nullptr);
-  const auto text = fmt::format("it is tied to a layer that is cut in another way");
+  keep(owner, tie.of_owner, std::nullopt);
+  keep(user, tie.parameter, std::nullopt);
+  const char* const text = "it is tied to a layer that is cut in another way";
   if (owner.ways.empty()) owner.layer.why_whole = text;
   if (user.ways.empty()) user.layer.why_whole = text;
 }

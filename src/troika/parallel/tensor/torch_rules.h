@@ -1,5 +1,5 @@
 // The rules of torch's own modules, one pair of functions each: the ways that it can be split, and a forward
-// in its place that works with slices. Internal to rules.cc. Threading: pure functions.
+// in its place that works with slices. Internal to this folder. Threading: pure functions.
 #pragma once
 
 #include <functional>

@@ -33,11 +33,7 @@ class EmbedImpl : public torch::nn::Module, public Splittable {
   std::vector<SplitWay> ways(int ranks) const override {
     SplitWay all{"vocabulary", {}, {}, {}, 0, 0};
     for (size_t i = 0; i < tables_.size(); ++i) {
-      const auto way = by_values(i, ranks);
-      if (!way) continue;
-      for (CutTensor& cut : with_prefix(fmt::format("category{}", i), way->cuts))
-        all.cuts.push_back(std::move(cut));
-      all.payload += way->payload;
+      if (const auto way = by_values(i, ranks)) add_part(all, fmt::format("category{}", i), *way);
     }
     return all.cuts.empty() ? std::vector<SplitWay>{} : std::vector<SplitWay>{all};
   }

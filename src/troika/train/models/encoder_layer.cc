@@ -51,8 +51,7 @@ class EncoderLayerImpl : public torch::nn::Module, public Splittable {
     for (const Part& part : parts()) {
       const std::vector<SplitWay> ways = part.module->ways(ranks);
       if (ways.empty()) return {};
-      for (CutTensor& cut : with_prefix(part.name, ways[0].cuts)) all.cuts.push_back(std::move(cut));
-      all.payload += ways[0].payload;
+      add_part(all, part.name, ways[0]);
     }
     if (options_.token || options_.tokens < ranks) return {all};
     const Spread tokens{-2, options_.tokens};
