@@ -6,13 +6,11 @@
 #include <map>
 
 #include "support/error_of.h"
-#include "support/temporary_folder.h"
+#include "train/support/pipeline_run.h"
 #include "train/support/text_run.h"
-#include "troika/train/checkpoint.h"
 #include "troika/train/models/registry.h"
 #include "troika/train/predict.h"
 #include "troika/train/scan_samples.h"
-#include "troika/train/trainer.h"
 #include "troika/train/verify.h"
 #include "troika/train/workload.h"
 
@@ -66,45 +64,12 @@ TEST(Gpt, TheHeadIsTheEmbeddingAndBeginsWithEqualChances) {
   EXPECT_LT(logits.abs().max().item<double>(), 0.5);
 }
 
-class GptRun : public testing::Test {
+class GptRun : public RecipeRun {
  protected:
   GptRun() {
     pack_texts(folder_.path(), {some_text(2'000), some_text(900, 2)});
     recipe_ = text_recipe(folder_.path());
   }
-
-  Recipe on(int data, int lanes, const std::string& schedule = "") const {
-    Recipe recipe = recipe_;
-    recipe.parallel.ranks = data * lanes;
-    recipe.parallel.mesh = Mesh{data, lanes, 1};
-    if (!schedule.empty()) recipe.parallel.schedule = schedule;
-    return recipe;
-  }
-
-  TrainReport run(const Recipe& recipe, const std::string& name, TrainOptions options = {}) const {
-    options.run_dir = folder_ / name;
-    options.quiet = true;
-    return train(recipe, options);
-  }
-
-  /// By name; those of two runs have the same bits.
-  void expect_same_weights(const std::string& name, const std::string& expected) const {
-    const auto tensors = [&](const std::string& run) {
-      std::map<std::string, at::Tensor> out;
-      for (const NamedTensor& t : read_checkpoint(folder_ / run / "model.safetensors").tensors)
-        out[t.name] = t.tensor;
-      return out;
-    };
-    const auto ours = tensors(name), theirs = tensors(expected);
-    EXPECT_EQ(ours.size(), theirs.size());
-    for (const auto& [tensor, value] : theirs) {
-      ASSERT_TRUE(ours.contains(tensor)) << tensor;
-      EXPECT_TRUE(at::equal(ours.at(tensor), value)) << name << ": " << tensor;
-    }
-  }
-
-  TemporaryFolder folder_;
-  Recipe recipe_;
 };
 
 /// A recipe's first steps.

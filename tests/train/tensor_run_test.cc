@@ -14,13 +14,6 @@ constexpr double kDrift = 2e-4;
 
 class TensorRun : public PipelineRun {
  protected:
-  Recipe on_mesh(const Mesh& mesh, const std::string& schedule = "") const {
-    Recipe recipe = on(mesh.data, mesh.pipeline, schedule);
-    recipe.parallel.mesh = mesh;
-    recipe.parallel.ranks = mesh.ranks();
-    return recipe;
-  }
-
   void expect_close_weights(const std::string& name, const std::string& expected) const {
     const auto ours = read_checkpoint(folder_ / name / "model.safetensors").tensors;
     const auto theirs = read_checkpoint(folder_ / expected / "model.safetensors").tensors;
@@ -41,7 +34,7 @@ TEST_F(TensorRun, EveryMeshEndsWhereOneRankDoes) {
   const TrainReport one = run(on(1, 1), "one");
   for (const Mesh& mesh : {Mesh{1, 1, 2}, Mesh{2, 1, 2}, Mesh{1, 2, 2}, Mesh{2, 2, 2}, Mesh{1, 1, 3}}) {
     const std::string name = to_string(mesh);
-    const TrainReport report = run(on_mesh(mesh), name);
+    const TrainReport report = run(on(mesh), name);
     EXPECT_NEAR(report.train_loss, one.train_loss, 1e-5 * one.train_loss) << name;
     ASSERT_TRUE(report.validation_loss && report.test);
     EXPECT_NEAR(*report.validation_loss, *one.validation_loss, 1e-4 * *one.validation_loss) << name;
@@ -67,9 +60,9 @@ TEST_F(TensorRun, EveryModelEndsWhereOneRankDoes) {
     recipe_.model.width = type == "transformer" ? 15 : 16;
     recipe_.train.batch_norm_group = type == "cnn" ? 8 : 0;
     run(on(1, 1), type + "-one");
-    run(on_mesh({1, 1, 2}), type + "-two");
+    run(on(Mesh{1, 1, 2}), type + "-two");
     expect_close_weights(type + "-two", type + "-one");
-    run(on_mesh({2, 2, 2}), type + "-eight");
+    run(on(Mesh{2, 2, 2}), type + "-eight");
     expect_close_weights(type + "-eight", type + "-one");
     if (HasFailure()) return;
   }
@@ -81,10 +74,10 @@ TEST_F(TensorRun, ACheckpointDoesNotKnowTheMesh) {
     TrainOptions broken;
     broken.on_step = [](int64_t step, double) { return step < 4; };
     const std::string name = "to " + to_string(then);
-    EXPECT_FALSE(run(on_mesh({1, 2, 2}), name, broken).finished);
+    EXPECT_FALSE(run(on(Mesh{1, 2, 2}), name, broken).finished);
     TrainOptions resumed;
     resumed.resume = true;
-    EXPECT_TRUE(run(on_mesh(then), name, resumed).finished);
+    EXPECT_TRUE(run(on(then), name, resumed).finished);
     expect_close_weights(name, "unbroken");
   }
 }
@@ -92,17 +85,17 @@ TEST_F(TensorRun, ACheckpointDoesNotKnowTheMesh) {
 TEST_F(TensorRun, AnAsynchronousScheduleAndRecomputeRunOnSlicesToo) {
   recipe_.parallel.micro_batches = 1;
   run(on(1, 2, "pipedream"), "two");
-  run(on_mesh({1, 2, 2}, "pipedream"), "four");
+  run(on(Mesh{1, 2, 2}, "pipedream"), "four");
   expect_close_weights("four", "two");
   recipe_.parallel.micro_batches = 4;
   run(on(1, 1), "one");
   recipe_.parallel.recompute_layers = {"*"};
-  run(on_mesh({1, 2, 2}), "again");
+  run(on(Mesh{1, 2, 2}), "again");
   expect_close_weights("again", "one");
 }
 
 TEST_F(TensorRun, WrongSplitsAreNamed) {
-  Recipe recipe = on_mesh({1, 1, 2});
+  Recipe recipe = on(Mesh{1, 1, 2});
   recipe.parallel.splits = {{"hiden1", "rows"}};
   EXPECT_SAYS(error_of([&] { run(recipe, "no"); }), "did you mean \"hidden1\"");
 }

@@ -8,10 +8,9 @@
 #include <atomic>
 
 #include "support/lying_layer.h"
+#include "train/support/verify_work.h"
 #include "troika/parallel/recompute.h"
 #include "troika/schedule/catalogue.h"
-#include "troika/train/fit.h"
-#include "troika/train/verify.h"
 
 namespace troika {
 namespace {
@@ -54,33 +53,10 @@ std::vector<Layer> honest() {
 
 /// On three lanes and two data ranks.
 VerifyWork make_work(const std::string& schedule = "1f1b") {
-  VerifyWork work;
-  work.layers = honest();
-  work.loss = per_sample_loss([](const at::Tensor& o, const at::Tensor& t) { return (o - t).square(); });
-  work.options.optimizer.kind = Optimizer::Kind::sgd;
-  work.options.optimizer.learning_rate = 0.05;
-  work.options.seed = 3;
-  work.options.mesh = Mesh{2, 3, 1};
+  VerifyWork work = sine_work(honest(), {2, 3, 1}, kMicroBatches, kInputs, kSamples);
   work.options.pipeline =
       PipelineOptions{make_schedule(schedule, {.lanes = 3, .micro_batches = kMicroBatches}), {0, 2, 4}};
-  work.ranks = 2;
-  work.micro_batches = kMicroBatches;
-  work.batch_size = [](int64_t) { return kSamples; };
-  work.batch = [](int64_t step, Range part, at::ScalarType dtype) {
-    const at::Tensor flat = at::arange(kSamples * kInputs, at::kDouble) + static_cast<double>(step);
-    const at::Tensor x = flat.mul(0.7).sin().view({kSamples, kInputs}).narrow(0, part.begin, part.size());
-    return Batch{{x.to(dtype)}, x.sum(1, true).to(dtype), part.size()};
-  };
   return work;
-}
-
-/// The engine of the product, with other layers.
-Engine with_layers(std::vector<Layer> layers) {
-  return [layers](const VerifyWork& work, at::ScalarType dtype, const auto& on_step) {
-    VerifyWork lying = work;
-    lying.layers = layers;
-    run_engine(lying, dtype, on_step);
-  };
 }
 
 /// The honest layers but those of one name.

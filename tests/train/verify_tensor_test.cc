@@ -7,11 +7,10 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
+#include "train/support/verify_work.h"
 #include "troika/parallel/tensor/peer_functions.h"
 #include "troika/parallel/tensor/tensor_plan.h"
 #include "troika/schedule/catalogue.h"
-#include "troika/train/fit.h"
-#include "troika/train/verify.h"
 
 namespace troika {
 namespace {
@@ -68,40 +67,19 @@ std::vector<Layer> layers_with(Mistake by_columns, Mistake by_rows) {
           layer<torch::nn::LinearImpl>("out", kWidth, 1)};
 }
 
-VerifyWork make_work(Mesh mesh, const std::string& schedule = "1f1b") {
-  VerifyWork work;
-  work.layers = layers_with(Mistake::none, Mistake::none);
-  work.loss = per_sample_loss([](const at::Tensor& o, const at::Tensor& t) { return (o - t).square(); });
-  work.options.optimizer.kind = Optimizer::Kind::sgd;
-  work.options.optimizer.learning_rate = 0.05;
+VerifyWork make_work(const Mesh& mesh) {
+  VerifyWork work =
+      sine_work(layers_with(Mistake::none, Mistake::none), mesh, kMicroBatches, kInputs, kSamples);
   work.options.optimizer.momentum = 0.9;
-  work.options.seed = 3;
-  work.options.mesh = mesh;
   // What comes in is whole, so that a sum that is missing shows in a parameter that every rank has.
   work.options.tensor_plan =
       std::make_shared<TensorPlan>(plan_tensor(work.layers, mesh.tensor, {{"in", "whole"}}));
-  work.schedule = schedule;
+  work.schedule = "1f1b";
   if (mesh.pipeline > 1) {
     work.options.pipeline = PipelineOptions{
-        make_schedule(schedule, {.lanes = mesh.pipeline, .micro_batches = kMicroBatches}), {0, 4}};
+        make_schedule(work.schedule, {.lanes = mesh.pipeline, .micro_batches = kMicroBatches}), {0, 4}};
   }
-  work.ranks = mesh.data;
-  work.micro_batches = kMicroBatches;
-  work.batch_size = [](int64_t) { return kSamples; };
-  work.batch = [](int64_t step, Range part, at::ScalarType dtype) {
-    const at::Tensor flat = at::arange(kSamples * kInputs, at::kDouble) + static_cast<double>(step);
-    const at::Tensor x = flat.mul(0.7).sin().view({kSamples, kInputs}).narrow(0, part.begin, part.size());
-    return Batch{{x.to(dtype)}, x.sum(1, true).to(dtype), part.size()};
-  };
   return work;
-}
-
-Engine with_layers(std::vector<Layer> layers) {
-  return [layers](const VerifyWork& work, at::ScalarType dtype, const auto& on_step) {
-    VerifyWork wrong = work;
-    wrong.layers = layers;
-    run_engine(wrong, dtype, on_step);
-  };
 }
 
 TEST(VerifyTensor, SlicesAreEqualToTheWholeAndBitForBitToOneThreadEach) {

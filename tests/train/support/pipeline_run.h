@@ -13,21 +13,18 @@
 
 namespace troika {
 
-class MeshRun : public testing::Test {
+/// Of any recipe.
+class RecipeRun : public testing::Test {
  protected:
-  explicit MeshRun(int64_t rows) {
-    write_flock(folder_ / "data", rows);
-    recipe_ = flock_recipe(folder_ / "data");
-    recipe_.train.epochs.reset();
-    recipe_.parallel.micro_batches = 4;
-  }
-
-  Recipe on(int data, int lanes, const std::string& schedule = "") const {
+  Recipe on(const Mesh& mesh, const std::string& schedule = "") const {
     Recipe recipe = recipe_;
-    recipe.parallel.ranks = data * lanes;
-    recipe.parallel.mesh = Mesh{data, lanes, 1};
+    recipe.parallel.ranks = mesh.ranks();
+    recipe.parallel.mesh = mesh;
     if (!schedule.empty()) recipe.parallel.schedule = schedule;
     return recipe;
+  }
+  Recipe on(int data, int lanes, const std::string& schedule = "") const {
+    return on(Mesh{data, lanes, 1}, schedule);
   }
 
   TrainReport run(const Recipe& recipe, const std::string& name, TrainOptions options = {}) const {
@@ -54,6 +51,17 @@ class MeshRun : public testing::Test {
 
   TemporaryFolder folder_;
   Recipe recipe_;
+};
+
+/// Of a small mlp.
+class MeshRun : public RecipeRun {
+ protected:
+  explicit MeshRun(int64_t rows) {
+    write_flock(folder_ / "data", rows);
+    recipe_ = flock_recipe(folder_ / "data");
+    recipe_.train.epochs.reset();
+    recipe_.parallel.micro_batches = 4;
+  }
 };
 
 class PipelineRun : public MeshRun {
