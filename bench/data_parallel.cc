@@ -93,10 +93,5 @@ int main(int count, char** arguments) {
       ->capture_default_str();
   add_options(app, options, "models");
   CLI11_PARSE(app, count, arguments);
-  try {
-    return run(options);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "data_parallel: {}\n", error.what());
-    return 1;
-  }
+  return bench::guarded("data_parallel", [&] { return run(options); });
 }

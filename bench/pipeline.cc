@@ -89,25 +89,10 @@ nlohmann::json run_rates(const Case& c, const Options& options) {
   bench::measure(ways, options.seconds, options.rounds);
   const Way& threads = named(ways, bench::one_rank(options.lanes));
   const Way& one = named(ways, bench::one_rank(1));
-  bench::Table table({c.name(), "us a step (quartiles)", "samples/s",
-                      fmt::format("x {} threads (quartiles)", options.lanes), "x 1 thread (quartiles)"});
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Way& way : ways) {
-    const bench::Spread over_threads = speed_up(way, threads), over_one = speed_up(way, one);
-    table.add({way.name, text(microseconds(way), 0), fmt::format("{:.0f}", samples_per_s(way)),
-               text(over_threads, 3), text(over_one, 3)});
-    rows.push_back({{"name", way.name},
-                    {"microseconds", to_json(microseconds(way))},
-                    {"samples_per_s", samples_per_s(way)},
-                    {"speed_up_over_threads", to_json(over_threads)},
-                    {"speed_up_over_one_thread", to_json(over_one)}});
-  }
-  if (!options.json) {
-    table.print();
-    fmt::print("\n");
-    std::fflush(stdout);
-  }
-  return {{"name", c.name()}, {"ways", rows}};
+  return bench::report(c.name(), ways,
+                       {{fmt::format("x {} threads", options.lanes), "speed_up_over_threads", &threads},
+                        {"x 1 thread", "speed_up_over_one_thread", &one}},
+                       options.json);
 }
 
 nlohmann::json run_meters(const Options& options) {
@@ -198,10 +183,5 @@ int main(int count, char** arguments) {
       ->capture_default_str();
   add_options(app, options, "schedules or models");
   CLI11_PARSE(app, count, arguments);
-  try {
-    return run(options);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "pipeline: {}\n", error.what());
-    return 1;
-  }
+  return bench::guarded("pipeline", [&] { return run(options); });
 }

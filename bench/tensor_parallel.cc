@@ -21,26 +21,11 @@ struct Options : bench::WayOptions {
 nlohmann::json run_case(const Case& c, const Options& options) {
   std::vector<Way> ways = bench::tensor_ways(c, options.ranks);
   bench::measure(ways, options.seconds, options.rounds);
-  const Way &threads = ways[0], &one = ways[2];
-  bench::Table table({c.name(), "us a step (quartiles)", "samples/s",
-                      fmt::format("x plain, {} threads (quartiles)", options.ranks), "x 1 rank (quartiles)"});
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Way& way : ways) {
-    const bench::Spread over_threads = speed_up(way, threads), over_one = speed_up(way, one);
-    table.add({way.name, text(microseconds(way), 0), fmt::format("{:.0f}", samples_per_s(way)),
-               text(over_threads, 3), text(over_one, 3)});
-    rows.push_back({{"name", way.name},
-                    {"microseconds", to_json(microseconds(way))},
-                    {"samples_per_s", samples_per_s(way)},
-                    {"speed_up_over_plain_threads", to_json(over_threads)},
-                    {"speed_up_over_one_rank", to_json(over_one)}});
-  }
-  if (!options.json) {
-    table.print();
-    fmt::print("\n");
-    std::fflush(stdout);
-  }
-  return {{"name", c.name()}, {"ways", rows}};
+  return bench::report(
+      c.name(), ways,
+      {{fmt::format("x plain, {} threads", options.ranks), "speed_up_over_plain_threads", &ways[0]},
+       {"x 1 rank", "speed_up_over_one_rank", &ways[2]}},
+      options.json);
 }
 
 int run(const Options& options) {
@@ -80,10 +65,5 @@ int main(int count, char** arguments) {
       ->capture_default_str();
   add_options(app, options, "models");
   CLI11_PARSE(app, count, arguments);
-  try {
-    return run(options);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tensor_parallel: {}\n", error.what());
-    return 1;
-  }
+  return bench::guarded("tensor_parallel", [&] { return run(options); });
 }

@@ -82,6 +82,51 @@ inline nlohmann::json to_json(const Spread& s) {
   return {{"median", s.median}, {"low", s.low}, {"high", s.high}};
 }
 
+/// Who the ways are measured by: the head of a column of the table, and the key in JSON.
+struct Rival {
+  std::string heading, key;
+  const Way* way;
+};
+
+/// Ways that have been timed, as a table unless there is to be JSON only.
+inline nlohmann::json report(const std::string& name, const std::vector<Way>& ways,
+                             const std::vector<Rival>& rivals, bool json) {
+  std::vector<std::string> header{name, "us a step (quartiles)", "samples/s"};
+  for (const Rival& rival : rivals) header.push_back(rival.heading + " (quartiles)");
+  Table table(header);
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Way& way : ways) {
+    std::vector<std::string> row{way.name, text(microseconds(way), 0),
+                                 fmt::format("{:.0f}", samples_per_s(way))};
+    nlohmann::json numbers = {{"name", way.name},
+                              {"microseconds", to_json(microseconds(way))},
+                              {"samples_per_s", samples_per_s(way)}};
+    for (const Rival& rival : rivals) {
+      row.push_back(text(speed_up(way, *rival.way), 3));
+      numbers[rival.key] = to_json(speed_up(way, *rival.way));
+    }
+    table.add(row);
+    rows.push_back(numbers);
+  }
+  if (!json) {
+    table.print();
+    fmt::print("\n");
+    std::fflush(stdout);
+  }
+  return {{"name", name}, {"ways", rows}};
+}
+
+/// The exit status of a program's work; what it throws is said.
+template <typename Work>
+int guarded(const char* program, const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", program, error.what());
+    return 1;
+  }
+}
+
 /// Says "ready", then for each line of standard input with a number does that many steps and answers with the
 /// seconds of one: so that bench/peers/compare.py can alternate a way with PyTorch's. False if there is no
 /// way of this name.
